@@ -100,6 +100,9 @@ class Branch:
     """Index of the scan that is partitioned; ``None``: there is one task."""
     replicated: frozenset[int] = frozenset()
     """Scans that each task reads whole. It reads nothing of any other scan of the tree."""
+    bucketed: tuple[tuple[int, int], ...] = ()
+    """Scans that are divided together, the partitioned one among them, each with the column by whose buckets. Nothing:
+    one scan is divided, in any way."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ Before rows are exchanged, keys of the other side may drop some (`runtime_filter
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from gpujoin.model.relations import (
     TopN,
 )
 from gpujoin.model.spec import NullEquality
-from gpujoin.model.stages import Distribution, null_keys_of
+from gpujoin.model.stages import Branch, Distribution, null_keys_of
 from gpujoin.plan.distribution import DIVIDES
 from gpujoin.plan.fragments import ColumnTree, Fragment
 from gpujoin.plan.key_types import key_type
@@ -36,6 +37,7 @@ from gpujoin.plan.parts import (
     BUILDING,
     EXCHANGED,
     WAITING,
+    Bucketing,
     Cut,
     Part,
     Partitioning,
@@ -43,6 +45,7 @@ from gpujoin.plan.parts import (
     in_the_same_task,
 )
 from gpujoin.plan.runtime_filters import filtered_by_keys, keys_of, may_raise
+from gpujoin.plan.scanned import bucket_delay
 
 _MOST_EXCHANGES = 1
 """Before the keys that a side is filtered by, which are computed once more."""
@@ -71,12 +74,37 @@ class JoinPlacer:
                     return together
             ways += [way for side in Side for way in self._gather(tree, side, sides)]
         if node.distribution.partitions and left is not None and right is not None:
+            ways += self._bucketed(tree, left, right)
             both = {Side.LEFT: left, Side.RIGHT: right}
             filtered = (self._filter_by_keys(tree, side, both) for side in Side)
             for join, parts in ((tree, both), *(pair for pair in filtered if pair is not None)):
                 exchanged = self._exchange(join, parts)
                 ways += [] if exchanged is None else [exchanged]
         return min(ways, key=lambda way: way.cost, default=None)
+
+    def _bucketed(self, tree: ColumnTree, left: Part, right: Part) -> Iterator[Part]:
+        """Have each task read some buckets of both sides, if a key divides the files of both into buckets alike."""
+        join_type = _join_of(tree).spec.join_type
+        if join_type.null_aware or not (_divides_files(left) and _divides_files(right)):
+            return
+        keys = {(key.columns[Side.LEFT], key.columns[Side.RIGHT]) for key in _keys_of(tree)}
+        for ours, theirs in itertools.product(left.bucketings, right.bucketings):
+            if ours.kind != theirs.kind or (ours.column, theirs.column) not in keys:
+                continue
+            scans = (*ours.scans, *theirs.scans)
+            buckets = [self.planning.facts[index].buckets[column] for index, column in scans]
+            delay = bucket_delay(buckets, self.planning.limits.cores)
+            columns = {Side.LEFT: ours.column, Side.RIGHT: theirs.column}
+            (branch,), (other,) = left.branches, right.branches
+            yield Part(
+                tree.over([left.rows, right.rows]),
+                (Branch(branch.partitioned, branch.replicated | other.replicated, scans),),
+                (*left.inputs, *right.inputs), frozenset(), (),
+                delay * (left.cost + right.cost), left.nbytes + right.nbytes,
+                bucketings=tuple(
+                    Bucketing(columns[side], ours.kind, scans) for side in Side if _keeps(join_type, side)
+                ),
+            )  # fmt: skip
 
     def _replicate(self, tree: ColumnTree, side: Side, sides: Mapping[Side, Part | None]) -> Iterator[Part]:
         """Share one side out; every task reads the other, or is sent its rows."""
@@ -246,6 +274,11 @@ def _keys_served(keys: Sequence[_Key], side: Side, partitioning: Partitioning) -
 def _exchanges(part: Part) -> int:
     """How many exchanges there are before a part."""
     return sum(1 + exchange.producer.exchanges for exchange in part.inputs)
+
+
+def _divides_files(part: Part) -> bool:
+    """Whether the files of one scan, or of several by buckets, are divided, and nothing else is."""
+    return len(part.branches) == 1 and not part.in_one_task and not part.partitioned
 
 
 def _runs_in_one_task(node: Relation) -> bool:

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, S
 from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.fragments import ColumnTree, Fragment
-from gpujoin.plan.scanned import OPENING
+from gpujoin.plan.scanned import OPENING, Buckets
 
 EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
@@ -54,6 +54,8 @@ class ScanFacts:
     """Compressed bytes of the columns read."""
     files: int = 1
     """How many files there are."""
+    buckets: Mapping[int, Buckets] = field(default_factory=dict)
+    """The buckets of columns by which the files are divided, by the positions of the columns."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,17 @@ class Partitioning:
 
 
 @dataclass(frozen=True)
+class Bucketing:
+    """Rows with equal values in a column are in files of one bucket, in each of some scans."""
+
+    column: ColumnId
+    kind: str
+    """How the bucket of a value is computed."""
+    scans: tuple[tuple[int, int], ...]
+    """The scans, each with the column whose buckets these are."""
+
+
+@dataclass(frozen=True)
 class Part:
     """A subtree with its rows shared out among tasks."""
 
@@ -120,6 +133,8 @@ class Part:
     """Compressed bytes of what is divided, or bytes of the rows from Spark."""
     spark: SparkInput | None = None
     """Like the branches, inputs and replicated scans: as in :class:`Stage`."""
+    bucketings: tuple[Bucketing, ...] = ()
+    """How the files that are divided are divided by buckets, or may be."""
 
     @property
     def tree(self) -> Relation:
@@ -240,7 +255,12 @@ class Planning:
         most = min(self.limits.gathered_bytes, self.limits.task_bytes)
         if self._gathers and nbytes + OPENING * (facts.files - 1) <= most:
             return Part(rows, (Branch(None, frozenset({node.index})),), (), frozenset(), (), nbytes, nbytes)
-        return Part(rows, (Branch(node.index),), (), frozenset(), (), nbytes, nbytes)
+        bucketings = tuple(
+            Bucketing(rows.ids[column], buckets.kind, ((node.index, column),))
+            for column, buckets in facts.buckets.items()
+        )
+        branch = Branch(node.index)
+        return Part(rows, (branch,), (), frozenset(), (), nbytes, nbytes, bucketings=bucketings)
 
     def _from_spark(self, rows: Fragment[ColumnId], node: SparkSource) -> Part:
         """Take rows from Spark, in a task for each of its partitions."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -203,6 +204,58 @@ def _share_out(weights: Sequence[Sequence[int]], tasks: int) -> Iterable[dict[in
             shares.setdefault(task, {}).setdefault(number, []).append(portion)
             before += size
     return [files for _, files in sorted(shares.items())]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The buckets of a column by which files are divided: equal values of it are in files of one bucket."""
+
+    kind: str
+    """How the bucket of a value is computed; two columns have equal values in the same bucket if they are of one kind.
+    """
+    numbers: tuple[int | None, ...]
+    """The bucket of each file; ``None``: that of null."""
+    sizes: tuple[int, ...]
+    """Bytes of each file."""
+
+
+def bucket_splits(
+    tables: Sequence[tuple[Sequence[FileSlice], Buckets]], tasks: int
+) -> list[list[tuple[FileSlice, ...]]]:
+    """Divide the files of tables among tasks, so that each task has all files of a bucket.
+
+    Gives for each task the files of each table. Tasks read about equally many bytes, as far as buckets allow, and there
+    are at most as many as buckets. For two tables with the buckets 0 to 3, and two tasks::
+
+        left    bucket 0: 90 bytes   1: 40   2: 40            task 0: bucket 0 of both
+        right   bucket 0: 20 bytes   1: 10          3: 50     task 1: buckets 1, 2 and 3
+    """
+    owners, loads = _deal([buckets for _, buckets in tables], tasks)
+    shares: list[list[list[FileSlice]]] = [[[] for _ in tables] for _ in loads]
+    for number, (files, buckets) in enumerate(tables):
+        for bucket, file in zip(buckets.numbers, files, strict=True):
+            shares[owners[bucket]][number].append(file)
+    return [[tuple(part) for part in share] for share in shares]
+
+
+def bucket_delay(tables: Sequence[Buckets], cores: int) -> float:
+    """How many times longer the last of some cores takes to read its buckets than an even share."""
+    _, loads = _deal(tables, cores)
+    return max(1.0, max(loads) * cores / max(1, sum(loads)))
+
+
+def _deal(tables: Sequence[Buckets], tasks: int) -> tuple[dict[int | None, int], list[int]]:
+    """Give each bucket a task, the largest first, and the bytes of each task."""
+    sizes: Counter[int | None] = Counter()
+    for buckets in tables:
+        for bucket, size in zip(buckets.numbers, buckets.sizes, strict=True):
+            sizes[bucket] += size
+    owners: dict[int | None, int] = {}
+    loads = [0] * max(1, min(tasks, len(sizes)))
+    for bucket, size in sizes.most_common():
+        owners[bucket] = loads.index(min(loads))
+        loads[owners[bucket]] += size
+    return owners, loads
 
 
 def _range(file: FileSlice, count: int, numbers: Sequence[int]) -> FileSlice:

@@ -235,7 +235,10 @@ def _gives_rows_of_nothing(node: Relation) -> bool:
 
 def _together(part: Part, columns: Collection[ColumnId]) -> bool:
     """Whether rows with equal values in these columns are in one task."""
-    return part.in_one_task or any(set(by.columns) <= set(columns) and not by.spread for by in part.partitionings)
+    if part.in_one_task or any(set(by.columns) <= set(columns) and not by.spread for by in part.partitionings):
+        return True
+    by_buckets = len(part.branches) == 1 and bool(part.branches[0].bucketed)
+    return by_buckets and any(by.column in columns for by in part.bucketings)
 
 
 def _cut_by(part: Part, keys: Collection[ColumnId], output: Collection[ColumnId]) -> Cut | None:

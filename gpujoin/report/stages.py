@@ -388,7 +388,9 @@ class _StageWriter:
         if self._run.tasks > 1:
             branches = self._stage.branches
             share = ", read by every task"
-            if any(branch.partitioned == node.index for branch in branches):
+            if any(node.index in dict(branch.bucketed) for branch in branches):
+                share = ", divided by buckets"
+            elif any(branch.partitioned == node.index for branch in branches):
                 share = ", divided"
             elif any(branch.partitioned is None and node.index in branch.replicated for branch in branches):
                 share = ", read by one task"

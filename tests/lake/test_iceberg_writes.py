@@ -13,7 +13,7 @@ from gpujoin.spark.query import running
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
 from tests.lake.icebergs import new_table
-from tests.lake.queries import check_read, queries_of, run
+from tests.lake.queries import TYPES, check_read, queries_of, rows, run
 from tests.spark.query.faults import KilledStage
 from tests.spark.query.queries import EXCHANGED, FORCED
 
@@ -195,7 +195,7 @@ def test_two_snapshots_of_a_table_in_a_query(spark: SparkSession) -> None:
     check_read([("two snapshots", spark.sql(text))])
 
 
-@ONE_TASK
+@BOTH_WAYS
 @pytest.mark.parametrize("kind", ["inner", "left", "full"])
 def test_joins_of_tables_that_are_partitioned_alike(spark: SparkSession, kind: str) -> None:
     for key in (
@@ -212,6 +212,34 @@ def test_joins_of_tables_that_are_partitioned_alike(spark: SparkSession, kind: s
     check_read([(kind, spark.sql(f"select a.*, b.k k2, b.s s2 from {left} a {kind} join {right} b on a.k = b.k"))])
     three = f"{left} a {kind} join {right} b on a.k = b.k join {right} c on a.k = c.k"
     check_read([(kind, spark.sql(f"select a.k, count(*) n from {three} group by a.k"))])
+    if spark.conf.get("spark.gpujoin.exchange.partitions", None) is None:
+        return
+    told = str(rewrite(spark.sql(f"select a.*, b.k k2 from {left} a {kind} join {right} b on a.k = b.k")).explanation)
+    assert f"{left} and {right} are divided among tasks by the buckets that their files are in" in told
+    assert "exchange by" not in told
+    other = new_table(spark, BASE, by="bucket(3, k)")
+    run(spark, other, INSERT)
+    by_others = spark.sql(f"select a.*, b.k k2 from {left} a {kind} join {other} b on a.k = b.k")
+    check_read([("other buckets", by_others)])
+    assert "exchange by k" in str(rewrite(by_others).explanation)
+
+
+@BOTH_WAYS
+def test_buckets_of_many_types_and_of_nulls(spark: SparkSession) -> None:
+    """Tables that were written before and after their partitions changed, with nulls and deleted rows."""
+    for key in ("k", "s", "e", "a", "t", "y"):
+        by = f"bucket(4, {key}), truncate(10, k)"
+        left, right = (new_table(spark, TYPES, by=each) for each in (by, f"bucket(4, {key})"))
+        run(spark, left, f"insert into {{t}} {rows(0, 60)}", "delete from {t} where k % 7 = 3")
+        run(spark, right, f"insert into {{t}} {rows(20, 90)}", "alter table {t} add partition field b")
+        run(spark, right, f"insert into {{t}} {rows(80, 100)}", "delete from {t} where k % 5 = 2")
+        for kind in ("inner", "full"):
+            frame = spark.sql(f"select a.*, b.k k2 from {left} a {kind} join {right} b on a.{key} = b.{key}")
+            check_read([(f"{key}, {kind}", frame)])
+        same = spark.sql(f"select a.k, b.k k2 from {left} a left join {right} b on a.{key} <=> b.{key} and a.k < b.k")
+        check_read([(f"{key}, null safe", same)])
+        if spark.conf.get("spark.gpujoin.exchange.partitions", None) is not None:
+            assert "by the buckets that their files are in" in str(rewrite(same).explanation)
 
 
 @ONE_TASK

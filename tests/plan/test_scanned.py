@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpujoin.errors import RelationError
 from gpujoin.model.files import FileFooter, FileSlice
-from gpujoin.plan.scanned import ScannedFiles, sample_of
+from gpujoin.plan.scanned import Buckets, ScannedFiles, bucket_delay, bucket_splits, sample_of
 
 FILES = (FileSlice("a", 100), FileSlice("b", 100), FileSlice("c", 200))
 FOOTERS = (FileFooter("a", 100, 0, (10,), (40,)), FileFooter("c", 200, 0, (15, 5), (60, 20)))
@@ -43,6 +43,40 @@ def test_a_sample_is_bounded_and_has_the_ends_and_the_largest(sizes: list[int], 
         assert {sample[0], sample[-1]} == {0, len(sizes) - 1}
     if sizes:
         assert max(sizes) in [sizes[number] for number in sample]
+
+
+@given(
+    tables=st.lists(
+        st.lists(st.tuples(st.sampled_from([None, 0, 1, 2, 3]), st.integers(1, 99))), min_size=1, max_size=3
+    ),
+    tasks=st.integers(1, 6),
+)
+def test_each_task_has_all_files_of_its_buckets(tables: list[list[tuple[int | None, int]]], tasks: int) -> None:
+    files = [
+        ([FileSlice(f"{n}-{m}", size) for m, (_, size) in enumerate(each)], Buckets("b", *zip(*each, strict=True)))
+        for n, each in enumerate(tables)
+        if each
+    ]
+    if not files:
+        return
+    splits = bucket_splits(files, tasks)
+    assert len(splits) == min(tasks, len({bucket for _, buckets in files for bucket in buckets.numbers}))
+    owners: dict[int | None, set[int]] = {}
+    for number, (slices, buckets) in enumerate(files):
+        assert sorted(file.path for split in splits for file in split[number]) == sorted(file.path for file in slices)
+        for task, split in enumerate(splits):
+            for file in split[number]:
+                owners.setdefault(buckets.numbers[slices.index(file)], set()).add(task)
+    assert all(len(tasks) == 1 for tasks in owners.values())
+
+
+def test_large_buckets_are_read_alone() -> None:
+    left, right = Buckets("b", (0, 1, 2), (90, 40, 40)), Buckets("b", (0, 1, 3), (20, 10, 50))
+    tables = [([FileSlice(f"{name}{n}", 1) for n in table.numbers], table) for name, table in zip("lr", (left, right))]
+    paths = [[[file.path for file in part] for part in split] for split in bucket_splits(tables, 2)]
+    assert paths == [[["l0"], ["r0"]], [["l1", "l2"], ["r1", "r3"]]]
+    assert bucket_delay([left, right], 2) == 2 * 140 / 250
+    assert bucket_delay([left, right], 8) == 8 * 110 / 250
 
 
 def test_a_sample_of_nothing_is_refused() -> None:

@@ -32,6 +32,7 @@ from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 from gpujoin.model.stages import Branch, DeterminismLevel, Distribution, NullKeys, SparkInput, Stage
 from gpujoin.model.windows import WindowCall, WindowFunction
 from gpujoin.plan.parts import ScanFacts, StageLimits, sources_in_order
+from gpujoin.plan.scanned import Buckets
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 
 MIB = 1 << 20
@@ -92,6 +93,50 @@ def test_a_small_side_is_read_by_every_task(kind: JoinType) -> None:
         assert planned(tree, BIG, SMALL) == Stage(tree, (Branch(0, frozenset({1})),))
     if kind in (JoinType.INNER, JoinType.CROSS, JoinType.RIGHT):
         assert planned(tree, SMALL, BIG) == Stage(tree, (Branch(1, frozenset({0})),))
+
+
+def bucketed(kind: str = "bucket[8] of long", column: int = 0, sizes: tuple[int, ...] = (1,) * 8) -> ScanFacts:
+    buckets = Buckets(kind, tuple(range(len(sizes))), sizes)
+    return dataclasses.replace(BIG, buckets={column: buckets})
+
+
+@pytest.mark.parametrize("kind", list(JoinType))
+def test_sides_whose_files_are_in_buckets_of_the_key_are_not_exchanged(kind: JoinType) -> None:
+    if kind is JoinType.CROSS:
+        return
+    tree = joined(scan(0), scan(1), kind)
+    stage = planned(tree, bucketed(), bucketed())
+    if kind.null_aware:
+        assert stage.exchanges == 2
+    else:
+        assert stage == Stage(tree, (Branch(0, bucketed=((0, 0), (1, 0))),))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        BIG, bucketed("bucket[4] of long"), bucketed("bucket[8] of int"), bucketed(column=1),
+        bucketed(sizes=(1000, 1, 1, 1, 1, 1, 1, 1)),
+    ],
+    ids=["no buckets", "another number", "another type", "another column", "one large bucket"],
+)  # fmt: skip
+def test_sides_in_other_buckets_are_exchanged(other: ScanFacts) -> None:
+    stage = planned(joined(scan(0), scan(1)), bucketed(), other)
+    assert stage.exchanges == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "exchanges"),
+    [(JoinType.INNER, 0), (JoinType.LEFT, 0), (JoinType.RIGHT, 2), (JoinType.FULL, 2)],
+)
+def test_buckets_hold_for_a_further_join_and_a_grouping_by_the_key(kind: JoinType, exchanges: int) -> None:
+    below = joined(scan(0), scan(1), kind)  # whose columns are k and j of the left side, and k of the right one
+    stage = planned(joined(below, scan(2)), bucketed(), bucketed(), bucketed())
+    assert stage.exchanges == exchanges
+    if not exchanges:
+        assert stage.branches == (Branch(0, bucketed=((0, 0), (1, 0), (2, 0))),)
+        assert planned(grouped(below), bucketed(), bucketed()).exchanges == 0
+        assert planned(grouped(below, 1), bucketed(), bucketed()).exchanges == 1
 
 
 @pytest.mark.parametrize("kind", list(JoinType))

@@ -16,13 +16,14 @@ from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import PartialAggregate, Relation, Scan
-from gpujoin.model.stages import Distribution, Stage
+from gpujoin.model.stages import Branch, Distribution, Stage
 from gpujoin.plan.cost import Estimate, Prediction, SparkTables, is_hashed, looked_up_rows, predict
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import Sizes
 from gpujoin.plan.merging import is_mergeable
 from gpujoin.plan.null_groups import with_null_groups
 from gpujoin.plan.parts import STAGE_BYTES, ScanFacts, StageLimits
+from gpujoin.plan.scanned import bucket_splits
 from gpujoin.plan.stages import numbered, plan_one_task, plan_stages
 from gpujoin.report.amounts import show_bytes
 from gpujoin.spark.catalyst.joins import JOIN
@@ -284,8 +285,8 @@ def _in_stages(island: Island, options: Options, limits: StageLimits) -> IslandR
         tree, scans = numbered(relation)
         files_of_scans = [island.sources[index].files for index in scans]
         facts = {
-            number: ScanFacts(files.rows, files.work_bytes, len(files.files))
-            for number, files in enumerate(files_of_scans)
+            number: ScanFacts(files.rows, files.work_bytes, len(files.files), island.sources[index].buckets)
+            for number, (index, files) in enumerate(zip(scans, files_of_scans, strict=True))
         }
         stage = plan_stages(tree, facts, limits)
         if stage is None or (best is not None and stage.cost >= best.last.stage.cost):
@@ -321,9 +322,23 @@ def _reads(island: Island, stage: Stage, scans: tuple[int, ...], cores: int, tas
         if branch.partitioned is None:
             reads.append(always)
             continue
+        if branch.bucketed:
+            reads += _bucket_reads(island, branch, scans, always, cores, task_bytes)
+            continue
         parts = island.sources[scans[branch.partitioned]].files.splits(cores, task_bytes)
         reads += [{**always, branch.partitioned: part} for part in parts or [()]]
     return tuple(reads)
+
+
+def _bucket_reads(
+    island: Island, branch: Branch, scans: tuple[int, ...], always: Reads, cores: int, task_bytes: int
+) -> Iterator[Reads]:
+    """Give what tasks read of scans that are divided by buckets."""
+    sources = [(island.sources[scans[index]], column) for index, column in branch.bucketed]
+    tasks = max(cores, math.ceil(sum(source.files.nbytes for source, _ in sources) / task_bytes))
+    tables = [(source.files.files, source.buckets[column]) for source, column in sources]
+    for parts in bucket_splits(tables, tasks):
+        yield {**always, **{index: part for (index, _), part in zip(branch.bucketed, parts, strict=True)}}
 
 
 def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[str]:
@@ -334,7 +349,10 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
     repeated = sum(island.sources[scans[index]].files.nbytes for index in whole)
     also = f", {show_bytes(repeated)} are read by every task" if whole else ""
     for branch in stage.branches:
-        if branch.partitioned is not None:
+        if branch.bucketed:
+            names = dict.fromkeys(_name(island.sources[scans[index]]) for index, _ in branch.bucketed)
+            yield f"{' and '.join(names)} are divided among tasks by the buckets that their files are in{also}"
+        elif branch.partitioned is not None:
             yield f"{_name(island.sources[scans[branch.partitioned]])} is divided among tasks{also}"
     keyed = sum(bool(exchange.columns) for exchange in stage.inputs)
     if keyed:

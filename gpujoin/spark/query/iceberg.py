@@ -28,6 +28,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import types as t
 
 from gpujoin.model.files import DeletedRows, DeletionFormat, FileSlice, StoredField
+from gpujoin.plan.scanned import Buckets
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, new_id
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.scans import DeletedKeys, RelationFiles, Snapshot, Stores, constant_of, field_of
@@ -73,6 +74,8 @@ _INEXACT = (t.FloatType, t.DoubleType)
 _MOST_KEY_FILES = 2_000
 """Files of keys that one scan reads at most, each counted as often as it is read."""
 _POSITIONS = "POSITION_DELETES"
+_IDENTITY, _BUCKETS = "identity", "bucket["
+"""Transforms by which tables are partitioned: a column as it is, and a hash of it."""
 
 
 def scan_obstacle(node: PlanNode) -> str | None:
@@ -142,7 +145,9 @@ class _Table:
         self._node = node
         self._files: Sequence[Mapping[str, Any]] = facts["files"]
         self._deletes: Sequence[Mapping[str, Any]] = facts["deletes"]
-        self._specs: Mapping[str, Sequence[int]] = facts["specs"]
+        self._specs: Mapping[str, Sequence[tuple[int, str]]] = {
+            name: tuple((source, transform) for source, transform in fields) for name, fields in facts["specs"].items()
+        }
         version = "" if facts["snapshot"] is None else f"snapshot {facts['snapshot']}"
         self._snapshot = Snapshot(node.fields["@scan"]["table"], "Iceberg", version)
         self._projection: Sequence[Mapping[str, Any]] = json.loads(facts["projection"])["fields"]
@@ -196,7 +201,7 @@ class _Table:
             deleted.append(DeletedKeys(self._key_files(groups), keys, in_deletes, group_id))
         return RelationFiles(
             tuple(slices), columns, partitions, self._stores.names, stored=stored, deleted_keys=tuple(deleted),
-            snapshot=self._snapshot,
+            snapshot=self._snapshot, buckets=self._buckets(ids),
         )  # fmt: skip
 
     # -- columns -----------------------------------------------------------------------------------------------------
@@ -204,7 +209,35 @@ class _Table:
     @cached_property
     def _with_constant(self) -> Counter[int]:
         """How many files have a constant for a column, by its number: one that partitions the table as it is."""
-        return Counter(source for file in self._files for source in set(self._specs[file["spec"]]))
+        return Counter(
+            source
+            for file in self._files
+            for source in {source for source, transform in self._specs[file["spec"]] if transform == _IDENTITY}
+        )
+
+    def _buckets(self, ids: Mapping[int | None, int]) -> dict[int, Buckets]:
+        """Give the buckets of columns by which all files are partitioned, by expression id."""
+        specs = [self._specs[file["spec"]] for file in self._files]
+        if not specs:
+            return {}
+        common = set(specs[0]).intersection(*specs[1:])
+        return {
+            ids[source]: Buckets(
+                f"{transform} of {self._types[source]}",
+                tuple(
+                    file["values"][spec.index((source, transform))]
+                    for file, spec in zip(self._files, specs, strict=True)
+                ),
+                tuple(file["size"] for file in self._files),
+            )
+            for source, transform in sorted(common)
+            if transform.startswith(_BUCKETS) and source in ids and isinstance(self._types.get(source), str)
+        }
+
+    @cached_property
+    def _types(self) -> Mapping[int, Any]:
+        """Iceberg's types of columns by their numbers."""
+        return {field["id"]: field["type"] for field in (*self._schema, *self._projection)}
 
     def _place(self, field: Mapping[str, Any], dtype: t.DataType, name: str) -> StoredField:
         """Where a column is in files.
@@ -228,7 +261,8 @@ class _Table:
         path = self._path(file)
         if not _is_whole(file):
             raise NotTranslatableError(f"of {path} only parts are read")
-        by_id = dict(zip(self._specs[file["spec"]], file["constants"], strict=True))
+        fields = zip(self._specs[file["spec"]], file["values"], strict=True)
+        by_id = {source: value for (source, transform), value in fields if transform == _IDENTITY}
         values = tuple(_constant(dtype, by_id[field_id]) for field_id, dtype in constants)
         deletes = [self._deletes[number] for number in file["deletes"]]
         positions = tuple(self._positions(each, file) for each in deletes if each["content"] == _POSITIONS)

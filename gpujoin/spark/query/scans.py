@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.files import StoredField
 from gpujoin.model.relations import FileFormat, FileSlice
+from gpujoin.plan.scanned import Buckets
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, python_value
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.stores import store_of
@@ -95,6 +96,8 @@ class RelationFiles:
     """The keys of rows that are deleted, each time of other columns."""
     snapshot: Snapshot | None = None
     """The table that they are of; ``None``: of none of Delta or Iceberg."""
+    buckets: Mapping[int, Buckets] = field(default_factory=dict)
+    """The buckets of columns by which the files are divided, by expression id."""
 
     def with_partitions(self, ids: Sequence[int]) -> RelationFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""

@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 
 from gpujoin.config import Options
 from gpujoin.model.files import DeletedRows, DeletionFormat, FileSlice, StoredField
+from gpujoin.plan.scanned import Buckets
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, new_id
 from gpujoin.spark.query.iceberg import read_iceberg
 from gpujoin.spark.query.scans import RelationFiles, Snapshot
@@ -29,7 +30,7 @@ SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan"
 def file_(name: str, **changes: Any) -> dict[str, Any]:
     about = {
         "location": f"file:/t/{name}", "format": "PARQUET", "size": 100, "rows": 9, "encrypted": False, "spec": "0",
-        "constants": [], "deletes": [], "ranges": [[4, 96]], "first": 4,
+        "values": [], "deletes": [], "ranges": [[4, 96]], "first": 4,
     }  # fmt: skip
     return about | changes
 
@@ -70,16 +71,25 @@ def test_columns_are_found_by_their_numbers() -> None:
     assert relation.snapshot == Snapshot("ice.db.t", "Iceberg", "snapshot 77")
 
 
+def test_buckets_of_a_column_by_which_all_files_are_partitioned() -> None:
+    both = {"0": [(1, "bucket[4]"), (2, "identity")], "1": [(3, "truncate[2]"), (1, "bucket[4]")]}
+    files = [file_("a", values=[3, 7]), file_("b", values=["x", None], spec="1")]
+    relation = read(*files, specs=both)
+    assert relation.buckets == {10: Buckets("bucket[4] of long", (3, None), (100, 100))}
+    assert not read(*files, specs=both | {"1": [(3, "truncate[2]"), (1, "bucket[8]")]}).buckets
+    assert not read(file_("a")).buckets
+
+
 def test_a_column_by_which_all_files_are_partitioned_is_a_constant() -> None:
-    files = [file_("a", constants=[None, 7]), file_("b", constants=[None, None])]
-    relation = read(*files, specs={"0": [-1, 2]})
+    files = [file_("a", values=[None, 7]), file_("b", values=[None, None])]
+    relation = read(*files, specs={"0": [(1, "bucket[4]"), (2, "identity")]})
     assert [file.constants for file in relation.files] == [(7,), (None,)]
     assert list(relation.partitions) == [11]
     assert list(relation.columns) == [10, 12]
 
 
 def test_a_column_by_which_some_files_are_partitioned_is_to_be_in_all() -> None:
-    relation = read(file_("a", constants=[7]), file_("b", spec="1"), specs={"0": [2], "1": []})
+    relation = read(file_("a", values=[7]), file_("b", spec="1"), specs={"0": [(2, "identity")], "1": []})
     assert relation.stored[11] == StoredField(field_id=2, required=True)
     assert relation.stored[10] == StoredField(field_id=1)
     assert not relation.partitions

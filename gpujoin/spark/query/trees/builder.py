@@ -26,7 +26,7 @@ from gpujoin.model.stages import Distribution
 from gpujoin.plan import fragments
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
-from gpujoin.plan.scanned import ScannedFiles
+from gpujoin.plan.scanned import Buckets, ScannedFiles
 from gpujoin.report.amounts import show_paths
 from gpujoin.report.parts import is_held, part_name, why_uncovered
 from gpujoin.spark.catalyst import intervals
@@ -99,6 +99,8 @@ class ScanSource:
     """Names of the stores that the files are in."""
     snapshot: Snapshot | None = None
     """The table of Delta or Iceberg that it reads."""
+    buckets: Mapping[int, Buckets] = field(default_factory=dict)
+    """The buckets of columns by which the files are divided, by the positions of the columns."""
 
     @property
     def name(self) -> str:

@@ -110,7 +110,9 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
     # Rows deleted by key are gone before Spark's conditions see them: what might raise for one waits.
     late = [number for number, term in enumerate(terms) if files.deleted_keys and can_raise(term)]
     filters = tuple(term for number, term in enumerate(terms) if number not in late)
-    builder.sources[index] = ScanSource(scanned, tuple(bare.columns.names), filters, files.stores, files.snapshot)
+    buckets = {n: files.buckets[i] for n, i in enumerate(ids) if i in files.buckets}
+    names = tuple(bare.columns.names)
+    builder.sources[index] = ScanSource(scanned, names, filters, files.stores, files.snapshot, buckets)
     builder.sizes.scanned[index] = scanned.rows
     distinct = distinct_in_files(bare.columns, scanned.bounds, scanned.rows, node.distinct_values, scanned.different)
     share = kept_share(filters, scanned.bounds, distinct) if filters else None

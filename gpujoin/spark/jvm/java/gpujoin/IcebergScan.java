@@ -108,9 +108,9 @@ public final class IcebergScan {
         if (about == null) {
             about = content(file);
             Object spec = calls.of(file, "specId");
-            ArrayList sources = identities(spec.toString(), calls.of(task, "spec"));
+            ArrayList fields = fields(spec.toString(), calls.of(task, "spec"));
             about.put("spec", spec.toString());
-            about.put("constants", values(calls.of(file, "partition"), sources));
+            about.put("values", values(calls.of(file, "partition"), fields));
             ArrayList numbers = new ArrayList();
             for (Object delete : (List) calls.of(task, "deletes")) {
                 numbers.add(Integer.valueOf(numberOf(delete)));
@@ -154,27 +154,28 @@ public final class IcebergScan {
         return ((Integer) deleteNumbers.get(key)).intValue();
     }
 
-    /** Ids of the columns whose values are those of a spec's fields; -1 for fields that are computed of a column. */
-    private ArrayList identities(String number, Object spec) throws Exception {
-        ArrayList sources = (ArrayList) specs.get(number);
-        if (sources == null) {
-            sources = new ArrayList();
+    /** The fields of a spec: the id of the column that each is computed of, and the transform. */
+    private ArrayList fields(String number, Object spec) throws Exception {
+        ArrayList fields = (ArrayList) specs.get(number);
+        if (fields == null) {
+            fields = new ArrayList();
             for (Object field : (List) calls.of(spec, "fields")) {
-                boolean plain = Boolean.TRUE.equals(calls.of(calls.of(field, "transform"), "isIdentity"));
-                sources.add(plain ? calls.of(field, "sourceId") : Integer.valueOf(-1));
+                ArrayList about = new ArrayList();
+                about.add(calls.of(field, "sourceId"));
+                about.add(calls.of(field, "transform").toString());
+                fields.add(about);
             }
-            specs.put(number, sources);
+            specs.put(number, fields);
         }
-        return sources;
+        return fields;
     }
 
-    private ArrayList values(Object partition, ArrayList sources) throws Exception {
+    private ArrayList values(Object partition, ArrayList fields) throws Exception {
         ArrayList values = new ArrayList();
         Class[] types = new Class[] {int.class, Class.class};
-        for (int i = 0; i < sources.size(); i++) {
-            boolean wanted = ((Integer) sources.get(i)).intValue() >= 0;
+        for (int i = 0; i < fields.size(); i++) {
             Object[] place = new Object[] {Integer.valueOf(i), Object.class};
-            values.add(wanted ? plain(calls.of(partition, "get", types, place)) : null);
+            values.add(plain(calls.of(partition, "get", types, place)));
         }
         return values;
     }
