@@ -72,7 +72,7 @@ def test_each_task_has_all_files_of_its_buckets(tables: list[list[tuple[int | No
 
 def test_large_buckets_are_read_alone() -> None:
     left, right = Buckets("b", (0, 1, 2), (90, 40, 40)), Buckets("b", (0, 1, 3), (20, 10, 50))
-    tables = [([FileSlice(f"{name}{n}", 1) for n in table.numbers], table) for name, table in zip("lr", (left, right))]
+    tables = [([FileSlice(f"{name}{n}", 1) for n in each.numbers], each) for name, each in (("l", left), ("r", right))]
     paths = [[[file.path for file in part] for part in split] for split in bucket_splits(tables, 2)]
     assert paths == [[["l0"], ["r0"]], [["l1", "l2"], ["r1", "r3"]]]
     assert bucket_delay([left, right], 2) == 2 * 140 / 250

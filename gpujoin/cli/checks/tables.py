@@ -82,8 +82,8 @@ def _advised(name: str, pyspark: str) -> Check:
     fitting = _FITTING[name].get(_minor(pyspark))
     if fitting is None:
         newest = _FITTING[name][max(_FITTING[name])].rpartition(":")[2]
-        known = f"release {newest}, the newest that is known here, is made for PySpark {max(_FITTING[name])}"
-        return Check(name, Status.OK, f"no jar here, and none is known for PySpark {pyspark}: {known}")
+        last = f"release {newest}, the newest that is known here, is made for PySpark {max(_FITTING[name])}"
+        return Check(name, Status.OK, f"no jar here, and none is known for PySpark {pyspark}: {last}")
     says = f"no jar here; sessions get one that fits PySpark {pyspark} by spark.jars.packages={fitting}"
     if name == _DELTA and version_tuple(pyspark) > version_tuple(_WITH_DELTA):
         return Check(name, Status.WARNING, f"{says}, which fails on it", _of_delta(pyspark))
