@@ -16,6 +16,8 @@ PACKAGES = {
     "delta": "io.delta:delta-spark_4.1_2.13:4.2.0",
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 }
+AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+"""What Iceberg needs beside its package to open files of S3 by itself."""
 FOLDER_VARIABLE = "GPUJOIN_TEST_JARS"
 """Folder of the jars, where it is not in the cache of the user."""
 
@@ -28,7 +30,7 @@ def why_missing() -> str | None:
         return "no PySpark: make test-lake"
     if installed != PYSPARK:
         return f"Delta and Iceberg are tested on PySpark {PYSPARK}, and this is {installed}: make test-lake"
-    missing = [package for package in PACKAGES.values() if not _jar_of(package).is_file()]
+    missing = [package for package in PACKAGES.values() if not jar_of(package).is_file()]
     return f"no {' and no '.join(missing)}: make test-lake gets them from Maven Central" if missing else None
 
 
@@ -42,15 +44,15 @@ def get_jars() -> None:
 
     Raises ``subprocess.CalledProcessError`` if Maven Central cannot be reached.
     """
-    if all(_jar_of(package).is_file() for package in PACKAGES.values()):
+    packages = (*PACKAGES.values(), AWS)
+    if all(jar_of(package).is_file() for package in packages):
         return
     import pyspark
 
     with tempfile.NamedTemporaryFile(suffix=".py") as nothing:
         submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-        packages = ",".join(PACKAGES.values())
         subprocess.run(
-            [submit, "--packages", packages, "--conf", f"spark.jars.ivy={_folder()}", nothing.name],
+            [submit, "--packages", ",".join(packages), "--conf", f"spark.jars.ivy={_folder()}", nothing.name],
             check=True,
             stdout=sys.stderr,
         )
@@ -60,7 +62,8 @@ def _folder() -> Path:
     return user_cache(FOLDER_VARIABLE, "lake")
 
 
-def _jar_of(package: str) -> Path:
+def jar_of(package: str) -> Path:
+    """Give the place of a package's own jar."""
     group, artifact, number = package.split(":")
     return _folder() / "jars" / f"{group}_{artifact}-{number}.jar"
 
