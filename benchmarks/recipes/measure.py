@@ -21,6 +21,7 @@ from benchmarks.recipes import (
     asof_features,
     exploration,
     incremental_load,
+    medallion,
     sessions,
     star_schema,
     submitted,
@@ -37,7 +38,8 @@ class Recipe:
 
     name: str
     module: Any
-    """The program: a module with a docstring, ``TABLES``, ``write``, ``run`` and perhaps ``run_in_spark``."""
+    """The program: a module with a docstring, ``TABLES``, ``write``, ``run`` and perhaps ``run_in_spark``; one that
+    writes tables may have ``prepare`` and ``explained``."""
     rows: int
     """Rows of its largest table where it is timed."""
 
@@ -69,6 +71,8 @@ RECIPES = (
     Recipe("incremental_load", incremental_load, 8_000_000),
     Recipe("exploration", exploration, 5_000_000),
 )
+OF_DELTA = (Recipe("medallion", medallion, 5_000_000),)
+"""Recipes over tables of Delta, in sessions that have its jars."""
 SUBMITTED = "spark_submit"
 SUBMITTED_ROWS = 5_000_000
 """The program that is submitted reads the tables of the exploration."""
@@ -104,6 +108,8 @@ def measured(spark: SparkSession, recipe: Recipe, folder: Path, rows: int, repea
     data = recipe.tables(folder, rows)
     for name in recipe.module.TABLES:
         spark.read.parquet(str(data / name)).createOrReplaceTempView(name)
+    if hasattr(recipe.module, "prepare"):
+        recipe.module.prepare(spark)
     outcome = Outcome(recipe.name, recipe.title, rows, explanation=_explanation(spark, recipe, data))
     for turn in range(repeats + 1):
         answers = {}
@@ -129,7 +135,8 @@ def _timed(spark: SparkSession, recipe: Recipe, data: Path, way: str) -> tuple[f
 def _explanation(spark: SparkSession, recipe: Recipe, data: Path) -> str:
     gpujoin.enable(spark)
     try:
-        frames = recipe.program(HERE)(spark, data)
+        explained = getattr(recipe.module, "explained", None)
+        frames = recipe.program(HERE)(spark, data) if explained is None else explained(spark)
         text = "\n\n\n".join(str(gpujoin.explain(frame)) for frame in frames)
     finally:
         gpujoin.disable(spark)

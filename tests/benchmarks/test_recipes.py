@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks.recipes.measure import HERE, RECIPES, SPARK, Outcome, Recipe, measured, submitted_outcome
+from benchmarks.recipes.measure import HERE, OF_DELTA, RECIPES, SPARK, Outcome, Recipe, measured, submitted_outcome
 from scripts.gen_recipes import page
 
 pytestmark = pytest.mark.spark
@@ -31,9 +31,10 @@ def test_a_submitted_program_prints_the_same(tmp_path: Path) -> None:
 
 def test_the_page_has_a_part_for_each_program_and_its_times() -> None:
     seconds = {HERE: [1.0, 2.0, 9.0], SPARK: [4.0, 5.0, 6.0]}
-    outcomes = [Outcome(recipe.name, recipe.title, 1000, seconds, "explained") for recipe in RECIPES]
-    text = page({"machine": {"processor": "P", "cores": 2, "versions": {"gpujoin": "1"}}}, outcomes)
-    assert text.count("| 5.00 s | 2.00 s | 2.5 |") == len(RECIPES)
-    assert "| Exploration in a notebook | not measured" in page({}, [])
-    for recipe in RECIPES:
+    recipes = (*RECIPES, *OF_DELTA)
+    outcomes = [Outcome(recipe.name, recipe.title, 1000, seconds, "explained") for recipe in recipes]
+    text = page([{"processor": "P", "cores": 2, "versions": {"gpujoin": "1"}}], outcomes)
+    assert text.count("| 5.00 s | 2.00 s | 2.5 |") == len(recipes)
+    assert "| Exploration in a notebook | not measured" in page([], [])
+    for recipe in recipes:
         assert f"\n## {recipe.title.partition(':')[0]}\n" in text

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import gpujoin
+from benchmarks.recipes.measure import OF_DELTA, measured
 from gpujoin.spark.query import running
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
@@ -211,3 +212,12 @@ def test_a_stream_of_a_table_is_aggregated(spark: SparkSession, tmp_path: Path) 
     query.awaitTermination()
     gpujoin.disable(spark)
     assert sorted(map(tuple, spark.table(target).collect())) == [(0, 20), (1, 20), (2, 20), (7, 5)]
+
+
+@ONE_TASK
+def test_the_recipe_over_tables_of_delta(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    (recipe,) = OF_DELTA
+    outcome = measured(spark, recipe, tmp_path, 3000, 0)
+    assert "scan spark_catalog.default.silver (Delta, version 1, " in outcome.explanation
+    assert "rows deleted" in outcome.explanation
