@@ -56,7 +56,8 @@ def test_tables_of_a_jdbc_catalog(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not jar_of(AWS).is_file(), reason=f"no {AWS}: make test-lake gets it from Maven Central")
-def test_files_that_s3_fileio_opens_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_that_s3_fileio_opens(spark: SparkSession, tmp_path: Path) -> None:
+    """Workers read them with the credentials of the catalog, where they may read S3 at all."""
     with s3() as server:
         settings = {
             "type": "jdbc", "uri": f"jdbc:derby:memory:{tmp_path.name};create=true", "jdbc.schema-version": "V1",
@@ -65,8 +66,15 @@ def test_files_that_s3_fileio_opens_are_left_to_spark(spark: SparkSession, tmp_p
             "s3.secret-access-key": SECRET_KEY, "client.region": "us-east-1",
         }  # fmt: skip
         name = catalog(spark, settings)
+        table = f"{name}.db.t"
+        properties = ", ".join(f"'{key}'='{value}'" for key, value in MERGE_ON_READ.items())
         spark.sql(f"create namespace {name}.db")
-        spark.sql(f"create table {name}.db.t ({BASE}) using iceberg")
-        run(spark, f"{name}.db.t", INSERT)
-        frame = spark.sql(f"select a.*, b.s s2 from {name}.db.t a join {name}.db.t b on a.k = b.k")
-        check_left(frame, "its files are opened by S3InputFile, not by Hadoop")
+        spark.sql(f"create table {table} ({BASE}) using iceberg partitioned by (s) tblproperties ({properties})")
+        run(spark, table, INSERT, "insert into {t} values (99, 1, 'ü=/%')", "delete from {t} where k % 5 = 0")
+        check_left(queries_of(spark, table)["groups"], "its files are on 's3'")
+        spark.conf.set("spark.gpujoin.fallback", "raise")
+        spark.conf.set("spark.gpujoin.scan.schemes", "file,s3")
+        check_read(queries_of(spark, table).items())
+        signed = catalog(spark, settings | {"s3.access-points.other": "arn:aws:s3::123456789012:accesspoint:a"})
+        frame = spark.sql(f"select g, count(*) n from {signed}.db.t group by g")
+        check_left(frame, "Iceberg was told s3.access-points.other, which workers do not follow")

@@ -32,10 +32,11 @@ from gpujoin.plan.scanned import Buckets
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, new_id
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.query.scans import DeletedKeys, RelationFiles, Snapshot, Stores, constant_of, field_of
+from gpujoin.spark.query.stores import store_of_s3_file_io, without_logs_of_calls
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
-    from gpujoin.model.files import Constant
+    from gpujoin.model.files import Constant, Store
     from gpujoin.spark.catalyst.nodes import Node
     from gpujoin.spark.query.plans import PlanNode
 
@@ -74,6 +75,8 @@ _INEXACT = (t.FloatType, t.DoubleType)
 _MOST_KEY_FILES = 2_000
 """Files of keys that one scan reads at most, each counted as often as it is read."""
 _POSITIONS = "POSITION_DELETES"
+_S3_FILE = "org.apache.iceberg.aws.s3.S3InputFile"
+"""What ``S3FileIO`` opens."""
 _IDENTITY, _BUCKETS = "identity", "bucket["
 """Transforms by which tables are partitioned: a column as it is, and a hash of it."""
 
@@ -140,7 +143,7 @@ class _Table:
             raise NotTranslatableError(facts["obstacle"])
         if facts["version"] > _NEWEST_VERSION:
             raise NotTranslatableError(f"its version of Iceberg's specification is {facts['version']}")
-        if facts["opener"]:
+        if facts["opener"] not in ("", _S3_FILE):
             raise NotTranslatableError(f"its files are opened by {facts['opener'].rpartition('.')[2]}, not by Hadoop")
         self._node = node
         self._files: Sequence[Mapping[str, Any]] = facts["files"]
@@ -152,7 +155,8 @@ class _Table:
         self._snapshot = Snapshot(node.fields["@scan"]["table"], "Iceberg", version)
         self._projection: Sequence[Mapping[str, Any]] = json.loads(facts["projection"])["fields"]
         self._schema: Sequence[Mapping[str, Any]] = json.loads(facts["table"])["fields"]
-        self._stores = Stores(options, lambda: node.iceberg_configuration, local=partial(_is_local, node))
+        s3 = self._s3 if facts["opener"] == _S3_FILE else None
+        self._stores = Stores(options, lambda: node.iceberg_configuration, local=partial(_is_local, node), s3=s3)
         self._paths: dict[str, str] = {}
         self._names = {str(attribute.fields["name"]) for attribute in node.output}
 
@@ -203,6 +207,13 @@ class _Table:
             tuple(slices), columns, partitions, self._stores.names, stored=stored, deleted_keys=tuple(deleted),
             snapshot=self._snapshot, buckets=self._buckets(ids),
         )  # fmt: skip
+
+    def _s3(self) -> Store:
+        """Describe the store that Iceberg opens by itself."""
+        with without_logs_of_calls():
+            told = self._node.iceberg_properties
+        locations = [file["location"] for file in (*self._files, *self._deletes)]
+        return store_of_s3_file_io(told["properties"], told["credentials"], locations)
 
     # -- columns -----------------------------------------------------------------------------------------------------
 

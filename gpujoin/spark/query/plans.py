@@ -248,6 +248,12 @@ class PlanNode:
         """What Hadoop is told where it opens the files of that scan."""
         return self.reading.handle.opener(self.number)
 
+    @cached_property
+    def iceberg_properties(self) -> Mapping[str, Any]:
+        """What Iceberg was told where it opens the files of that scan by itself, secrets included."""
+        properties: Mapping[str, Any] = unpacked(self.reading.handle.openerProperties(self.number))
+        return properties
+
     def files(self, conditions: Sequence[Node]) -> Mapping[str, Any]:
         """Have Spark list a relation's files of the partitions that conditions leave."""
         numbers = ",".join(str(condition.number) for condition in conditions)

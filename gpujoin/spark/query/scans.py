@@ -13,17 +13,17 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from gpujoin.errors import JoinSpecError
-from gpujoin.model.files import StoredField
+from gpujoin.model.files import StoredField, StoreKind
 from gpujoin.model.relations import FileFormat, FileSlice
 from gpujoin.plan.scanned import Buckets
 from gpujoin.spark.catalyst.nodes import NotTranslatableError, python_value
 from gpujoin.spark.compat import arrow_type
-from gpujoin.spark.query.stores import store_of
+from gpujoin.spark.query.stores import KINDS, store_of
 from gpujoin.storage.locations import comparable_ms, in_store, name_in
 
 if TYPE_CHECKING:
     from gpujoin.config import Options
-    from gpujoin.model.files import Constant
+    from gpujoin.model.files import Constant, Store
     from gpujoin.spark.catalyst.nodes import Node
     from gpujoin.spark.query.plans import PlanNode
 
@@ -217,9 +217,20 @@ def _files(
 class Stores:
     """Names files as workers open them, where they may."""
 
-    def __init__(self, options: Options, hadoop: Callable[[], Any], *, local: Callable[[], bool]) -> None:
-        """Take the settings, and how to ask what Hadoop is told and whether workers are on the driver's machine."""
+    def __init__(
+        self,
+        options: Options,
+        hadoop: Callable[[], Any],
+        *,
+        local: Callable[[], bool],
+        s3: Callable[[], Store] | None = None,
+    ) -> None:
+        """Take the settings, and how to ask what Hadoop is told and whether workers are on the driver's machine.
+
+        ``s3`` describes the store of all files of S3, where Hadoop does not open them.
+        """
         self._options = options
+        self._s3 = s3
         self._hadoop = hadoop
         self._local = local
         self._roots: dict[str, str] = {}
@@ -271,6 +282,8 @@ class Stores:
             )
 
     def _root(self, scheme: str, authority: str) -> str:
+        if self._s3 is not None and KINDS[scheme] is StoreKind.S3:
+            return in_store(self._s3(), authority)
         return in_store(*store_of(scheme, authority, self.configuration, local=bool(self._local())))
 
 

@@ -18,7 +18,7 @@ import ipaddress
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -188,6 +188,48 @@ def _of_bucket(settings: _Settings, bucket: str) -> _Settings:
         if name.startswith(own) and not _HARMLESS_S3.fullmatch(short):
             values[short] = value
     return _Settings(settings.prefix, values)
+
+
+_HARMLESS_S3_FILE_IO = re.compile(
+    r"s3\.(multipart|delete|write|retry|staging-dir|checksum|acl|preload-client|crt|analytics-accelerator|sse\.type"
+    r"|use-arn-region|cross-region-access)[a-z.-]*"
+    r"|http-client\.(?!proxy)[a-z.-]*|client\.refresh-credentials-(endpoint|enabled)"
+)
+"""Properties of Iceberg's ``S3FileIO`` of the manner in which files are read and written, and where credentials are
+had once those that it has are out of date: workers then fail, and Spark runs the query."""
+_S3_FILE_IO = {
+    "s3.access-key-id": "access.key", "s3.secret-access-key": "secret.key", "s3.session-token": "session.token",
+    "s3.endpoint": "endpoint", "client.region": "endpoint.region", "s3.path-style-access": "path.style.access",
+}  # fmt: skip
+"""Properties of endpoints and credentials, by those of Hadoop that mean the same."""
+
+
+def store_of_s3_file_io(
+    properties: Mapping[str, str], credentials: Sequence[Mapping[str, Any]], locations: Iterable[str]
+) -> Store:
+    """Describe the store that has files as Iceberg's ``S3FileIO`` reads them.
+
+    ``credentials`` are further properties for locations that begin in some way. Raises ``NotTranslatableError`` if a
+    worker might read them otherwise, or any property of S3 is not known to be harmless.
+    """
+    if credentials:
+        credential, *others = credentials
+        if others or not all(location.startswith(credential["prefix"]) for location in locations):
+            raise NotTranslatableError("Iceberg has credentials for some of its files alone")
+        properties = {**properties, **credential["config"]}
+    values = {}
+    for name, value in properties.items():
+        if name in _S3_FILE_IO:
+            values[_S3_FILE_IO[name]] = value
+        elif (
+            name.startswith(("s3.", "client.", "http-client."))
+            and not _HARMLESS_S3_FILE_IO.fullmatch(name)
+            and not (name.endswith("-enabled") and value.lower() == "false")
+        ):
+            raise NotTranslatableError(f"Iceberg was told {name}, which workers do not follow")
+    if "endpoint" not in values:
+        values.pop("path.style.access", None)  # Amazon answers both ways
+    return _s3(_Settings("fs.s3a.", values))
 
 
 def _s3(settings: _Settings) -> Store:

@@ -145,7 +145,7 @@ OBSTACLES: dict[str, tuple[dict[str, Any], str]] = {
     "a scan of changes": ({"scan": SCAN.replace("BatchQuery", "Changelog")}, "it is a read of changes"),
     "another scan": ({"scan": "x.JDBCScan"}, "only Iceberg's tables of data sources"),
     "a newer specification": ({"version": 4}, "its version of Iceberg's specification is 4"),
-    "another opener": ({"opener": "org.apache.iceberg.aws.s3.S3InputFile"}, "its files are opened by S3InputFile"),
+    "another opener": ({"opener": "org.apache.iceberg.gcp.gcs.GCSInputFile"}, "its files are opened by GCSInputFile"),
     "what is not told": ({"obstacle": "why not"}, "why not"),
     "metadata": ({"columns": {"_pos": t.LongType()}}, "column _pos is in no file of the table"),
     "an unknown column": ({"columns": {"x": t.LongType()}}, "column x is in no file of the table"),

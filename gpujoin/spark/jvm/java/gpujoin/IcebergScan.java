@@ -32,6 +32,7 @@ public final class IcebergScan {
     private final HashSet places = new HashSet();
     private String opener = "";
     private Configuration configuration;
+    private Object io;
 
     public IcebergScan(Scan scan) {
         this.scan = scan;
@@ -47,7 +48,7 @@ public final class IcebergScan {
                 projection = inherited("expectedSchema"); // before 1.11
             }
             InputPartition[] partitions = scan.toBatch().planInputPartitions();
-            Object io = calls.of(partitions.length > 0 && has(partitions[0], "io") ? partitions[0] : table, "io");
+            io = calls.of(partitions.length > 0 && has(partitions[0], "io") ? partitions[0] : table, "io");
             facts.put("snapshot", inherited("snapshotId"));
             facts.put("version", ofClass("TableUtil", "formatVersion", "Table", table));
             facts.put("projection", ofClass("SchemaParser", "toJson", "Schema", projection));
@@ -63,10 +64,10 @@ public final class IcebergScan {
                 }
             }
             for (Object location : files.keySet()) {
-                open(io, (String) location);
+                open((String) location);
             }
             for (Object delete : deletes) {
-                open(io, (String) ((Map) delete).get("location"));
+                open((String) ((Map) delete).get("location"));
             }
         } catch (ReflectiveOperationException unknown) {
             if (unknown instanceof java.lang.reflect.InvocationTargetException) {
@@ -86,15 +87,33 @@ public final class IcebergScan {
         return configuration;
     }
 
+    /** What its files are opened by: properties, and credentials for the beginnings of locations. */
+    public Map properties() throws Exception {
+        ArrayList credentials = new ArrayList();
+        if (has(io, "credentials")) {
+            for (Object each : (List) calls.of(io, "credentials")) {
+                HashMap credential = new HashMap();
+                credential.put("prefix", calls.of(each, "prefix"));
+                credential.put("config", new HashMap((Map) calls.of(each, "config")));
+                credentials.add(credential);
+            }
+        }
+        HashMap properties = new HashMap();
+        properties.put("properties", new HashMap((Map) calls.of(io, "properties")));
+        properties.put("credentials", credentials);
+        return properties;
+    }
+
     /** Opens a first file of each place: the class of what is opened, and its configuration, are those of all. */
-    private void open(Object io, String location) throws Exception {
+    private void open(String location) throws Exception {
         int key = location.indexOf('/', location.indexOf("://") < 0 ? 0 : location.indexOf("://") + 3);
         if (!places.add(location.substring(0, Math.max(0, key)))) {
             return;
         }
         Object file = calls.of(io, "newInputFile", new Class[] {String.class}, new Object[] {location});
         if (!file.getClass().getName().equals(PACKAGE + "hadoop.HadoopInputFile")) {
-            opener = file.getClass().getName();
+            String name = file.getClass().getName();
+            opener = opener.isEmpty() || opener.equals(name) ? name : opener + " and " + name;
         } else {
             configuration = (Configuration) calls.of(file, "getConf");
         }

@@ -233,13 +233,20 @@ public final class PlanReader {
             IcebergScan scan = new IcebergScan(((DataSourceV2ScanRelation) plan(number)).scan());
             text.setLength(0);
             writePlain(scan.facts());
-            openers.put(Integer.valueOf(number), scan.configuration());
+            openers.put(Integer.valueOf(number), scan);
             return deflated();
         }
 
         /** Hadoop's configuration by which the files of a scan of Iceberg are opened, once they are told; or null. */
         public Configuration opener(int number) {
-            return (Configuration) openers.get(Integer.valueOf(number));
+            return ((IcebergScan) openers.get(Integer.valueOf(number))).configuration();
+        }
+
+        /** What Iceberg was told where it opens those files by itself, secrets included. */
+        public String openerProperties(int number) throws Exception {
+            text.setLength(0);
+            writePlain(((IcebergScan) openers.get(Integer.valueOf(number))).properties());
+            return deflated();
         }
 
         /** Writes maps, lists, texts, numbers, and values as Spark holds them. */
