@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import duckdb
 from pyspark.sql import DataFrame, SparkSession
 
-from gpujoin.spark.query.accelerate import Accelerated
-from tests.spark.query.queries import checked
+from gpujoin.spark.query.accelerate import Accelerated, rewrite
+from gpujoin.testing import assert_same_rows
+from tests.spark.query.queries import checked, plain_stages
 
 _OF_ROWS = "rows from Spark"
 
@@ -49,10 +51,14 @@ USUAL = ("all columns", "groups", "rows")
 
 def queries_of(spark: SparkSession, table: str, key: str = "k", names: Iterable[str] = USUAL) -> dict[str, DataFrame]:
     """Queries of a table that read all of its columns, some, one, or none."""
-    columns = [column for column in spark.table(table).columns if column != key]
-    values = "".join(f", b.`{column}` as `{column}_2`" for column in columns)
+    texts = _texts(spark.table(table).columns, table, key)
+    return {name: spark.sql(texts[name]) for name in names}
+
+
+def _texts(columns: Iterable[str], table: str, key: str) -> dict[str, str]:
+    values = "".join(f", b.`{column}` as `{column}_2`" for column in columns if column != key)
     thirds = f"(select {key} from {table} where {key} % 3 = 0)"
-    texts = {
+    return {
         "all columns": f"select a.{key} as k1{values} from {table} a join {table} b on a.{key} = b.{key}",
         "groups": f"select {key}, count(*) n from {table} group by {key}",
         "rows": f"select count(*) n, count({key}) c, sum({key}) s, min({key}) a, max({key}) z from {table}",
@@ -60,7 +66,6 @@ def queries_of(spark: SparkSession, table: str, key: str = "k", names: Iterable[
         "window": f"select {key}, row_number() over (partition by {key} % 4 order by {key}) r from {table}",
         "pairs": f"select count(*) n from {table} a cross join (select distinct {key} % 2 as m from {table}) b",
     }
-    return {name: spark.sql(texts[name]) for name in names}
 
 
 def check_read(frames: Iterable[tuple[str, DataFrame]], *, allow_empty: bool = False) -> None:
@@ -69,6 +74,28 @@ def check_read(frames: Iterable[tuple[str, DataFrame]], *, allow_empty: bool = F
         told = str(_checked(frame, name, allow_empty=allow_empty).explanation)
         assert "scan " in told, f"{name}: {told}"
         assert _OF_ROWS not in told, f"{name}: {told}"
+
+
+def check_of_rows(spark: SparkSession, table: str, names: Iterable[str], key: str = "k") -> None:
+    """Check that workers read a table, and give what DuckDB makes of the rows that Spark reads of it.
+
+    Spark runs one query for all of them, without a join.
+    """
+    with plain_stages(spark):
+        rows = spark.table(table).toArrow()
+    texts = _texts(rows.column_names, "held", key)
+    with duckdb.connect() as database:
+        database.register("held", rows)
+        for name, frame in queries_of(spark, table, key, names).items():
+            planned = rewrite(frame)
+            told = str(planned.explanation)
+            assert planned.changed, f"{name}: {told}"
+            assert "scan " in told, f"{name}: {told}"
+            assert _OF_ROWS not in told, f"{name}: {told}"
+            here = planned.frame.toArrow()
+            text = texts[name].replace("`", '"').replace("left anti join", "anti join")
+            expected = database.sql(text).to_arrow_table().rename_columns(here.column_names).cast(here.schema)
+            assert_same_rows(here, expected, allow_empty=True, context=name)
 
 
 def check_left(frame: DataFrame, why: str, *, allow_empty: bool = False) -> None:

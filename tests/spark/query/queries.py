@@ -21,6 +21,8 @@ EXCHANGED = FORCED | {
     "spark.gpujoin.exchange.partitions": "3",
 }
 """Several tasks, and exchanges between all stages."""
+PLAIN = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+"""Fewer jobs and tasks."""
 
 SALES = """
 select * from values
@@ -69,9 +71,8 @@ def jobs_begun(spark: SparkSession) -> int:
 @contextmanager
 def plain_stages(spark: SparkSession) -> Iterator[None]:
     """Have Spark run what it answers by itself in fewer jobs and tasks."""
-    settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
+    before = {name: spark.conf.get(name) for name in PLAIN}
+    for name, value in PLAIN.items():
         spark.conf.set(name, value)
     try:
         yield
