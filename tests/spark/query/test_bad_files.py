@@ -50,6 +50,23 @@ def test_the_log_says_in_a_line_which_file_has_changed(
     disable(tables)
 
 
+def test_a_frame_whose_files_are_gone_fails_as_in_spark(tables: SparkSession, table: tuple[DataFrame, Path]) -> None:
+    frame, file = table
+    in_spark = frame.select("*")
+    enable(tables)
+    assert frame.collect()
+    disable(tables)
+    file.unlink()
+    with pytest.raises(Exception, match=re.escape(file.name)) as expected:
+        in_spark.collect()
+    enable(tables)
+    with pytest.raises(Exception, match=r"FAILED_READ_FILE\.FILE_NOT_EXIST") as problem:
+        frame.collect()
+    disable(tables)
+    assert type(problem.value) is type(expected.value)
+    assert "ScanError" not in str(problem.value)
+
+
 def test_another_schema_after_planning(tables: SparkSession, table: tuple[DataFrame, Path], tmp_path: Path) -> None:
     frame, file = table
     planned = accelerate(frame)
