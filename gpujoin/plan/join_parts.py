@@ -45,7 +45,6 @@ from gpujoin.plan.parts import (
     in_the_same_task,
 )
 from gpujoin.plan.runtime_filters import filtered_by_keys, keys_of, may_raise
-from gpujoin.plan.scanned import bucket_delay
 
 _MOST_EXCHANGES = 1
 """Before the keys that a side is filtered by, which are computed once more."""
@@ -85,15 +84,14 @@ class JoinPlacer:
     def _bucketed(self, tree: ColumnTree, left: Part, right: Part) -> Iterator[Part]:
         """Have each task read some buckets of both sides, if a key divides the files of both into buckets alike."""
         join_type = _join_of(tree).spec.join_type
-        if join_type.null_aware or not (_divides_files(left) and _divides_files(right)):
+        if join_type.null_aware or not (left.divides_files and right.divides_files):
             return
         keys = {(key.columns[Side.LEFT], key.columns[Side.RIGHT]) for key in _keys_of(tree)}
         for ours, theirs in itertools.product(left.bucketings, right.bucketings):
             if ours.kind != theirs.kind or (ours.column, theirs.column) not in keys:
                 continue
             scans = (*ours.scans, *theirs.scans)
-            buckets = [self.planning.facts[index].buckets[column] for index, column in scans]
-            delay = bucket_delay(buckets, self.planning.limits.cores)
+            delay = self.planning.delay(scans)
             columns = {Side.LEFT: ours.column, Side.RIGHT: theirs.column}
             (branch,), (other,) = left.branches, right.branches
             yield Part(
@@ -274,11 +272,6 @@ def _keys_served(keys: Sequence[_Key], side: Side, partitioning: Partitioning) -
 def _exchanges(part: Part) -> int:
     """How many exchanges there are before a part."""
     return sum(1 + exchange.producer.exchanges for exchange in part.inputs)
-
-
-def _divides_files(part: Part) -> bool:
-    """Whether the files of one scan, or of several by buckets, are divided, and nothing else is."""
-    return len(part.branches) == 1 and not part.in_one_task and not part.partitioned
 
 
 def _runs_in_one_task(node: Relation) -> bool:

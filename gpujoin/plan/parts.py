@@ -25,7 +25,7 @@ from gpujoin.model.stages import Branch, DeterminismLevel, Exchange, NullKeys, S
 from gpujoin.plan.determinism import indeterminate_columns
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.fragments import ColumnTree, Fragment
-from gpujoin.plan.scanned import OPENING, Buckets
+from gpujoin.plan.scanned import OPENING, Buckets, bucket_delay
 
 EXCHANGED = 1.5
 """What exchanging a byte costs, in compressed bytes read: split, encode, Spark's shuffle, receive
@@ -134,7 +134,7 @@ class Part:
     spark: SparkInput | None = None
     """Like the branches, inputs and replicated scans: as in :class:`Stage`."""
     bucketings: tuple[Bucketing, ...] = ()
-    """How the files that are divided are divided by buckets, or may be."""
+    """How the files are divided by buckets; where they are not divided so yet, each way in which they may be."""
 
     @property
     def tree(self) -> Relation:
@@ -150,6 +150,11 @@ class Part:
     def in_one_task(self) -> bool:
         """Whether all rows are in one task."""
         return len(self.branches) == 1 and self.branches[0].partitioned is None
+
+    @property
+    def divides_files(self) -> bool:
+        """Whether the files of one scan, or of several by buckets, are divided, and nothing else is."""
+        return len(self.branches) == 1 and not self.in_one_task and not self.partitioned
 
     def tasks(self, limits: StageLimits) -> int:
         """Give the number of tasks of a stage that ends with these rows."""
@@ -239,6 +244,10 @@ class Planning:
         """Whether few rows go to one task; those of a stream stay with the tasks that keep its tables."""
         limits = self.limits
         return limits.partitions is None and limits.gathered_bytes > 0 and not limits.keeps_tables
+
+    def delay(self, scans: Iterable[tuple[int, int]]) -> float:
+        """How many times longer than an even share takes what scans have in the largest buckets of columns."""
+        return bucket_delay([self.facts[index].buckets[column] for index, column in scans], self.limits.cores)
 
     def size_of(self, node: Relation) -> float:
         """About how many bytes the rows of a node have."""

@@ -42,7 +42,7 @@ from gpujoin.plan.fragments import ColumnTree, with_key_columns
 from gpujoin.plan.join_parts import JoinPlacer
 from gpujoin.plan.key_types import key_type
 from gpujoin.plan.merging import is_mergeable, merged
-from gpujoin.plan.parts import Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task
+from gpujoin.plan.parts import STAGE_BYTES, Cut, Part, Planning, ScanFacts, StageLimits, in_the_same_task
 from gpujoin.plan.ranges import Shape, shape_of_node
 
 _MANY_PAIRS = 1 << 26
@@ -136,6 +136,7 @@ class _Planner:
         """Each group comes out of one task only, which must have all its rows."""
         (child,) = tree.inputs
         keys = tree.ids[: len(node.keys)]
+        below = self._by_buckets(below, keys)
         if not _together(below, child.positions.keys() & keys):
             two_phases = self._two_phases(tree, node, below)
             if two_phases is not None:
@@ -185,12 +186,26 @@ class _Planner:
         """All rows of a partition are in one task."""
         (child,) = tree.inputs
         keys = [child.ids[n] for n in node.partition]
+        below = self._by_buckets(below, keys)
         if not _together(below, set(keys)):
             brought = self._bring_together(below, keys, child.positions.keys(), node.child)
             if brought is None:
                 return None
             below = brought
         return below.above(tree.over([below.rows]))
+
+    def _by_buckets(self, below: Part, keys: Collection[ColumnId]) -> Part:
+        """Divide files by the buckets of a key, where this costs less than to exchange the rows."""
+        if not below.divides_files or below.branches[0].bucketed:
+            return below
+        for bucketing in below.bucketings:
+            if bucketing.column in keys:
+                delay = self.planning.delay(bucketing.scans)
+                if delay * below.cost < below.cost + STAGE_BYTES:
+                    branch = dataclasses.replace(below.branches[0], bucketed=bucketing.scans)
+                    cost = delay * below.cost
+                    return dataclasses.replace(below, branches=(branch,), bucketings=(bucketing,), cost=cost)
+        return below
 
     def _limited(self, tree: ColumnTree, node: TopN | Limit, below: Part) -> Part:
         """Each task gives as many rows as are asked for, and of these one task takes as many."""
@@ -237,7 +252,7 @@ def _together(part: Part, columns: Collection[ColumnId]) -> bool:
     """Whether rows with equal values in these columns are in one task."""
     if part.in_one_task or any(set(by.columns) <= set(columns) and not by.spread for by in part.partitionings):
         return True
-    by_buckets = len(part.branches) == 1 and bool(part.branches[0].bucketed)
+    by_buckets = part.divides_files and bool(part.branches[0].bucketed)
     return by_buckets and any(by.column in columns for by in part.bucketings)
 
 

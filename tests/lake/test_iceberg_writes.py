@@ -238,8 +238,12 @@ def test_buckets_of_many_types_and_of_nulls(spark: SparkSession) -> None:
             check_read([(f"{key}, {kind}", frame)])
         same = spark.sql(f"select a.k, b.k k2 from {left} a left join {right} b on a.{key} <=> b.{key} and a.k < b.k")
         check_read([(f"{key}, null safe", same)])
+        groups = spark.sql(f"select {key}, count(*) n, min(k) l, max(b) m from {right} group by {key}")
+        window = spark.sql(f"select k, count(*) over (partition by {key}) n from {right}")
+        check_read([(f"{key}, groups", groups), (f"{key}, window", window)])
         if spark.conf.get("spark.gpujoin.exchange.partitions", None) is not None:
-            assert "by the buckets that their files are in" in str(rewrite(same).explanation)
+            for frame in (same, groups, window):
+                assert "by the buckets that " in str(rewrite(frame).explanation)
 
 
 @ONE_TASK

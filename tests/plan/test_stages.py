@@ -139,6 +139,20 @@ def test_buckets_hold_for_a_further_join_and_a_grouping_by_the_key(kind: JoinTyp
         assert planned(grouped(below, 1), bucketed(), bucketed()).exchanges == 1
 
 
+def test_groups_and_windows_by_a_column_of_buckets_are_not_exchanged() -> None:
+    call = WindowCall(function=WindowFunction.ROW_NUMBER, name="n")
+    window = Window(scan(0), (0,), (SortKey(column(SCHEMA, 1)),), (call,))
+    for tree in (grouped(scan(0)), window):
+        assert planned(tree, bucketed()) == Stage(tree, (Branch(0, bucketed=((0, 0),)),))
+        assert planned(tree, bucketed(column=1)).exchanges == 1
+        assert planned(tree, bucketed(sizes=(1000, 1, 1, 1))).exchanges == 1
+    both = dataclasses.replace(BIG, buckets={**bucketed().buckets, **bucketed(column=1).buckets})
+    by_k = dataclasses.replace(window, partition=(0,))
+    assert planned(by_k, both).branches == (Branch(0, bucketed=((0, 0),)),)
+    other = WindowCall(function=WindowFunction.ROW_NUMBER, name="m")
+    assert planned(Window(by_k, (1,), by_k.order, (other,)), both).exchanges == 1
+
+
 @pytest.mark.parametrize("kind", list(JoinType))
 def test_two_big_sides_are_exchanged(kind: JoinType) -> None:
     if kind is JoinType.CROSS:

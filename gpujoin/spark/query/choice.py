@@ -351,7 +351,8 @@ def _notes(island: Island, run: StageRun, scans: tuple[int, ...]) -> Iterator[st
     for branch in stage.branches:
         if branch.bucketed:
             names = dict.fromkeys(_name(island.sources[scans[index]]) for index, _ in branch.bucketed)
-            yield f"{' and '.join(names)} are divided among tasks by the buckets that their files are in{also}"
+            verb, whose = ("are", "their") if len(names) > 1 else ("is", "its")
+            yield f"{' and '.join(names)} {verb} divided among tasks by the buckets that {whose} files are in{also}"
         elif branch.partitioned is not None:
             yield f"{_name(island.sources[scans[branch.partitioned]])} is divided among tasks{also}"
     keyed = sum(bool(exchange.columns) for exchange in stage.inputs)
