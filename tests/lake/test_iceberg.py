@@ -313,7 +313,7 @@ def test_explain_tells_the_table_its_snapshot_and_its_deleted_rows(
     told = str(rewrite(spark.sql(f"select g, count(*) n from {table} group by g")).explanation)
     snapshot = spark.sql(f"select snapshot_id from {table}.refs").collect()[0][0]
     assert f"scan {table} (Iceberg, snapshot {snapshot}, " in told
-    assert f"{deleted}, columns g" in told
+    assert deleted in told
 
 
 def test_deletes_of_version_2_in_a_table_of_version_3(spark: SparkSession) -> None:

@@ -227,7 +227,7 @@ def test_joins_of_tables_that_are_partitioned_alike(spark: SparkSession, kind: s
 @BOTH_WAYS
 def test_buckets_of_many_types_and_of_nulls(spark: SparkSession) -> None:
     """Tables that were written before and after their partitions changed, with nulls and deleted rows."""
-    for key in ("k", "s", "e", "a", "t", "y"):
+    for key in ("k", "s", "e"):
         by = f"bucket(4, {key}), truncate(10, k)"
         left, right = (new_table(spark, TYPES, by=each) for each in (by, f"bucket(4, {key})"))
         run(spark, left, f"insert into {{t}} {rows(0, 60)}", "delete from {t} where k % 7 = 3")
