@@ -24,7 +24,7 @@ from enum import Enum
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PythonException
 
 from gpujoin.errors import CorruptBlobError, GpuJoinError, ProductSizeError
 from gpujoin.model.reasons import Reason, ReasonKind
@@ -316,7 +316,9 @@ def _links(problem: BaseException) -> Iterator[_Link]:
         if java is not None:
             yield from _java_links(java)
         elif isinstance(python, PySparkException):
-            yield _Link(type(python).__name__, python.getCondition() or "", str(python), (), "")
+            # Of a worker's error PySpark 4.1 keeps only the message, and Spark Connect sends no more.
+            name = _PYTHON_EXCEPTION if isinstance(python, PythonException) else type(python).__name__
+            yield _Link(name, python.getCondition() or "", str(python), (), "")
         python = python.__cause__
 
 

@@ -12,7 +12,7 @@ from benchmarks.recipes.measure import OF_DELTA, measured
 from gpujoin.spark.query import running
 from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.testing import assert_same_rows
-from tests.lake.deltas import BY_NAME, VECTORS, new_table
+from tests.lake.deltas import BY_NAME, VECTORS, files_of, folder_of, new_table
 from tests.lake.queries import check_read, queries_of, run
 from tests.spark.query.faults import KilledStage
 from tests.spark.query.queries import EXCHANGED, FORCED
@@ -150,6 +150,24 @@ def test_a_query_has_the_snapshot_for_which_it_was_planned(spark: SparkSession, 
     run(spark, table, change)
     assert_same_rows(planned.frame.toArrow(), before)
     assert_same_rows(rewrite(joined(spark, table)).frame.toArrow(), joined(spark, table).toArrow(), allow_empty=True)
+
+
+@ONE_TASK
+def test_a_frame_whose_files_are_gone_is_planned_anew(spark: SparkSession) -> None:
+    """As after ``VACUUM``, which takes longer."""
+    spark.conf.set("spark.gpujoin.fallback", "silent")
+    table = new_table(spark, BASE)
+    run(spark, table, INSERT)
+    old = files_of(spark, table)
+    gpujoin.enable(spark)
+    frame = joined(spark, table)
+    assert frame.toArrow().num_rows == 3
+    run(spark, table, "insert overwrite {t} values (1, 7, 'only')")
+    for file in old:
+        (folder_of(spark, table) / file["path"]).unlink()
+    assert frame.toArrow().to_pylist() == [{"g": 7, "n": 1, "s": "only"}]
+    assert [tuple(row) for row in frame.collect()] == [(7, 1, "only")]
+    gpujoin.disable(spark)
 
 
 @ONE_TASK

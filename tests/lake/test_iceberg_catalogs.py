@@ -44,30 +44,19 @@ def test_tables_of_a_rest_catalog_whose_files_hadoop_opens(spark: SparkSession, 
         check_read(queries_of(spark, table.replace("ice", name, 1)).items())
 
 
-def test_tables_of_a_jdbc_catalog(spark: SparkSession, tmp_path: Path) -> None:
-    uri = f"jdbc:derby:memory:{tmp_path.name};create=true"
-    name = catalog(spark, {"type": "jdbc", "uri": uri, "warehouse": str(tmp_path), "jdbc.schema-version": "V1"})
-    table = f"{name}.db.t"
-    properties = ", ".join(f"'{key}'='{value}'" for key, value in MERGE_ON_READ.items())
-    spark.sql(f"create namespace {name}.db")
-    spark.sql(f"create table {table} ({BASE}) using iceberg partitioned by (g) tblproperties ({properties})")
-    run(spark, table, INSERT, "delete from {t} where k % 5 = 0")
-    check_read(queries_of(spark, table).items())
-
-
 @pytest.mark.skipif(not jar_of(AWS).is_file(), reason=f"no {AWS}: make test-lake gets it from Maven Central")
 def test_files_that_s3_fileio_opens(spark: SparkSession, tmp_path: Path) -> None:
     """Workers read them with the credentials of the catalog, where they may read S3 at all."""
     with s3() as server:
         settings = {
-            "type": "jdbc", "uri": f"jdbc:derby:memory:{tmp_path.name};create=true", "jdbc.schema-version": "V1",
-            "warehouse": f"s3://{BUCKET}/warehouse", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "type": "hadoop", "warehouse": str(tmp_path), "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
             "s3.endpoint": server.endpoint, "s3.path-style-access": "true", "s3.access-key-id": ACCESS_KEY,
             "s3.secret-access-key": SECRET_KEY, "client.region": "us-east-1",
         }  # fmt: skip
         name = catalog(spark, settings)
         table = f"{name}.db.t"
-        properties = ", ".join(f"'{key}'='{value}'" for key, value in MERGE_ON_READ.items())
+        settings_of_table = MERGE_ON_READ | {"write.data.path": f"s3://{BUCKET}/t"}
+        properties = ", ".join(f"'{key}'='{value}'" for key, value in settings_of_table.items())
         spark.sql(f"create namespace {name}.db")
         spark.sql(f"create table {table} ({BASE}) using iceberg partitioned by (s) tblproperties ({properties})")
         run(spark, table, INSERT, "insert into {t} values (99, 1, 'ü=/%')", "delete from {t} where k % 5 = 0")

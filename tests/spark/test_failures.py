@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import StatusTracker
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -260,3 +261,13 @@ def test_planning_survives_other_errors() -> None:
 def a_panic() -> None:
     """Make Polars panic: its own exception, which is no ``Exception``."""
     raise pl.exceptions.PanicException("a panic")
+
+
+@pytest.mark.parametrize(
+    ("file", "failure"), [("gpujoin/spark/worker/task.py", Failure.OURS), ("users/program.py", Failure.SPARKS)]
+)
+def test_an_error_of_a_worker_of_which_pyspark_keeps_the_text_alone(file: str, failure: Failure) -> None:
+    """As on PySpark 4.1."""
+    frames = f'Traceback (most recent call last):\n  File "/lib/{file}", line 5, in run\nOSError: /t/1.parquet: gone'
+    problem = PythonException(f"\n  An exception was thrown from the Python worker.\n{frames}\n")
+    assert failure_of(problem) is failure

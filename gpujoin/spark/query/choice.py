@@ -143,9 +143,10 @@ def finishes_sooner(island: Island, run: IslandRun, finished: IslandRun) -> bool
     """Tell whether workers finish an aggregation sooner than Spark, which shuffles all partial results.
 
     ``finished`` is the run in which workers finish it; one task that reads everything is none. Calls without mergeable
-    partial results are left out: their rows would be exchanged, perhaps a million for each group.
+    partial results are left out where rows are exchanged, perhaps a million for each group.
     """
-    if not finished.last.inputs or not (finished.last.tasks == 1 or _merges(island)):
+    tasks = finished.last.tasks
+    if not (tasks > 1 if not finished.last.inputs else tasks == 1 or _merges(island)):
         return False
     shuffled = _SPARK_EXCHANGED * island.output_bytes * max(1, run.tasks)
     return finished.last.stage.cost <= run.last.stage.cost + STAGE_BYTES + shuffled
