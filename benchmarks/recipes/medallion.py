@@ -70,7 +70,8 @@ def prepare(spark: SparkSession) -> None:
 
 def run(spark: SparkSession, folder: Path) -> Sequence[DataFrame]:  # noqa: ARG001 - every recipe takes it
     """Take in, merge and report, beginning with the table of before; give the report."""
-    spark.sql("create or replace table silver shallow clone before")
+    spark.sql("drop table if exists silver")
+    spark.sql("create table silver shallow clone before")
     spark.sql("create or replace table bronze using delta as select * from changes")
     spark.sql(MERGE)
     spark.sql(f"create or replace table gold using delta as {REPORT}")
