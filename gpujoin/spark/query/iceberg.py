@@ -211,9 +211,9 @@ class _Table:
     def _s3(self) -> Store:
         """Describe the store that Iceberg opens by itself."""
         with without_logs_of_calls():
-            told = self._node.iceberg_properties
+            opener = self._node.iceberg_properties
         locations = [file["location"] for file in (*self._files, *self._deletes)]
-        return store_of_s3_file_io(told["properties"], told["credentials"], locations)
+        return store_of_s3_file_io(opener["properties"], opener["credentials"], locations)
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
