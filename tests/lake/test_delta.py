@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from gpujoin.spark.query.accelerate import rewrite
+from gpujoin.spark.query.accelerate import Purpose, rewrite
+from gpujoin.spark.query.native import native_plan
 from tests.deletions import inline
 from tests.lake.deltas import (
     BY_ID,
@@ -111,6 +112,26 @@ def test_random_prefixes_put_files_of_several_partitions_into_a_folder(spark: Sp
     folders = [Path(file["path"]).parent for file in files_of(spark, table)]
     assert len(set(folders)) < len(folders)
     check_read(queries_of(spark, table).items())
+
+
+def test_a_table_with_the_same_conditions_twice_is_planned_without_a_job(spark: SparkSession) -> None:
+    """Delta prepares one scan for both uses, with the columns of one of them."""
+    table = new_table(spark, BASE)
+    run(spark, table, INSERT, MORE)
+    some = f"(select k, s from {table} where g = 1 and k > 3)"
+    text = f"select a.s, count(*) n from {some} a join {some} b on a.k = b.k group by a.s"
+
+    def jobs() -> int:
+        return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+    native_plan(spark.sql(text))  # has the snapshot's state
+    start = jobs()
+    native_plan(spark.sql(text))
+    prepared = jobs()
+    explained = rewrite(spark.sql(text), Purpose.EXPLAIN)
+    assert "scan " in str(explained.explanation)
+    assert jobs() - prepared == prepared - start > 0
+    check_read([("twice", spark.sql(text))])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from gpujoin.model.files import DeletedRows, DeletionFormat, FileSlice, StoredField
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
@@ -78,7 +78,8 @@ def read_delta(node: PlanNode, options: Options, conditions: Sequence[Node]) -> 
     }
     check_defaults(data.values())
     stores = Stores.of_relation(options, node)
-    files = tuple(_file(about, partitions, stores) for about in facts["files"])
+    types = [field.dataType for field in partitions]
+    files = tuple(_file(about, types, stores) for about in facts["files"])
     columns = {by_name[name].expr_id: field_of(by_name[name]) for name in data}
     parts = {by_name[name].expr_id: field_of(by_name[name]) for name in partitions.names}
     stored = {}
@@ -101,9 +102,9 @@ def _check_protocol(version: int, features: Sequence[str]) -> None:
         raise NotTranslatableError(f"its readers must be of version {version} of Delta's protocol")
 
 
-def _file(about: Sequence[Any], partitions: StructType, stores: Stores) -> FileSlice:
+def _file(about: Sequence[Any], partitions: Sequence[DataType], stores: Stores) -> FileSlice:
     path, size, values, vector = about
-    constants = tuple(constant_of(field.dataType, value) for field, value in zip(partitions, values, strict=True))
+    constants = tuple(map(constant_of, partitions, values))
     deletions = () if vector is None else (_deleted_rows(vector, stores),)
     return FileSlice(stores.path(path), size, constants=constants, deletions=deletions)
 

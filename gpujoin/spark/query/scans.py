@@ -101,6 +101,8 @@ class RelationFiles:
 
     def with_partitions(self, ids: Sequence[int]) -> RelationFiles:
         """Keep only some of the partition columns, as a scan does that needs no others."""
+        if list(ids) == list(self.partitions):
+            return self
         at = [list(self.partitions).index(i) for i in ids]
         files = tuple(dataclasses.replace(file, constants=tuple(file.constants[n] for n in at)) for file in self.files)
         return dataclasses.replace(self, files=files, partitions={i: self.partitions[i] for i in ids})

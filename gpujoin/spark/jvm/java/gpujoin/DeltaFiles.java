@@ -7,7 +7,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionSet;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -116,21 +118,46 @@ public final class DeltaFiles {
         return (Seq) calls.of(index, "matchingFiles", types, new Object[] {none, none});
     }
 
-    /** Whether files were left out of a prepared scan only by conditions that the rows still have to meet. */
+    /**
+     * Whether files were left out of a prepared scan only by conditions that the rows still have to meet.
+     *
+     * Delta prepares the scan of a table once for all its uses in a query that have the same conditions, with the
+     * columns of one of them: columns of a table are the same if their names are.
+     */
     private boolean isOf(Object scan, List conditions) throws Exception {
         ExpressionSet unused = (ExpressionSet) calls.of(scan, "unusedFilters");
+        HashMap columns = new HashMap();
+        for (Object condition : conditions) {
+            for (Iterator each = ((Expression) condition).references().iterator(); each.hasNext();) {
+                Attribute column = (Attribute) each.next();
+                columns.put(column.name(), column);
+            }
+        }
         Iterator filters = ((ExpressionSet) calls.of(scan, "allFilters")).iterator();
         while (filters.hasNext()) {
             Expression filter = (Expression) filters.next();
             boolean met = unused.contains(filter);
+            Expression own = met ? filter : withColumns(filter, columns);
             for (int i = 0; !met && i < conditions.size(); i++) {
-                met = ((Expression) conditions.get(i)).semanticEquals(filter);
+                met = ((Expression) conditions.get(i)).semanticEquals(own);
             }
             if (!met) {
                 return false;
             }
         }
         return true;
+    }
+
+    /** An expression over columns of the same names. */
+    private static Expression withColumns(Expression expression, HashMap columns) {
+        HashMap entries = new HashMap();
+        for (Iterator each = expression.references().iterator(); each.hasNext();) {
+            Attribute column = (Attribute) each.next();
+            if (columns.containsKey(column.name())) {
+                entries.put(column, columns.get(column.name()));
+            }
+        }
+        return (Expression) expression.transform(PythonUtils.toScalaMap(entries));
     }
 
     /** Path and size of a file, the values of its partition, and its deletion vector, if it has one. */

@@ -1,5 +1,6 @@
 package gpujoin;
 
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.math.BigDecimal;
 import java.nio.ByteBuffer;
@@ -11,8 +12,8 @@ import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Supplier;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 
 /**
@@ -47,21 +48,23 @@ public final class IcebergScan {
             if (projection == null) {
                 projection = inherited("expectedSchema"); // before 1.11
             }
-            InputPartition[] partitions = scan.toBatch().planInputPartitions();
-            io = calls.of(partitions.length > 0 && has(partitions[0], "io") ? partitions[0] : table, "io");
+            Collection tasks = (Collection) inherited("tasks");
+            if (tasks == null) {
+                facts.put("obstacle", "this release of Iceberg does not tell what it reads as others do");
+                return facts;
+            }
+            io = opener(table);
             facts.put("snapshot", inherited("snapshotId"));
             facts.put("version", ofClass("TableUtil", "formatVersion", "Table", table));
             facts.put("projection", ofClass("SchemaParser", "toJson", "Schema", projection));
             facts.put("table", ofClass("SchemaParser", "toJson", "Schema", calls.of(table, "schema")));
-            for (int i = 0; i < partitions.length; i++) {
-                for (Object task : (Collection) calls.of(calls.of(partitions[i], "taskGroup"), "tasks")) {
-                    if (!Boolean.TRUE.equals(calls.of(task, "isFileScanTask"))
-                            || Boolean.TRUE.equals(calls.of(task, "isDataTask"))) {
-                        facts.put("obstacle", "its rows are not those of data files");
-                        return facts;
-                    }
-                    add(task);
+            for (Object task : tasks) {
+                if (!Boolean.TRUE.equals(calls.of(task, "isFileScanTask"))
+                        || Boolean.TRUE.equals(calls.of(task, "isDataTask"))) {
+                    facts.put("obstacle", "its rows are not those of data files");
+                    return facts;
                 }
+                add(task);
             }
             for (Object location : files.keySet()) {
                 open((String) location);
@@ -237,6 +240,20 @@ public final class IcebergScan {
         } catch (NoSuchMethodException none) {
             return false;
         }
+    }
+
+    /** What opens the files: what the scan has for that, or the table. */
+    private Object opener(Object table) throws Exception {
+        for (Class type = scan.getClass(); type != null; type = type.getSuperclass()) {
+            try {
+                Field field = type.getDeclaredField("fileIO");
+                field.setAccessible(true);
+                return ((Supplier) field.get(scan)).get();
+            } catch (NoSuchFieldException above) {
+                continue;
+            }
+        }
+        return calls.of(table, "io"); // before 1.11
     }
 
     /** What a static method of a class of Iceberg gives for an object. */
