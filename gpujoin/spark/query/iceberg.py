@@ -288,10 +288,15 @@ class _Table:
             raise NotTranslatableError(f"{location} is encrypted")
         if location not in self._paths:
             if ":" not in location.partition("/")[0]:
-                default = str(self._node.iceberg_configuration.get("fs.defaultFS"))
-                location = location if default.startswith("file:") else default.rstrip("/") + location
+                location = self._root + location
             self._paths[file["location"]] = self._stores.path(location)
         return self._paths[file["location"]]
+
+    @cached_property
+    def _root(self) -> str:
+        """Where paths without a scheme are; nothing: on this machine. Asked for once: it takes calls of the JVM."""
+        default = str(self._node.iceberg_configuration.get("fs.defaultFS"))
+        return "" if default.startswith("file:") else default.rstrip("/")
 
     def _positions(self, delete: Mapping[str, Any], file: Mapping[str, Any]) -> DeletedRows:
         """Where the positions of a file's deleted rows are."""
