@@ -104,7 +104,7 @@ def _check_protocol(version: int, features: Sequence[str]) -> None:
 
 def _file(about: Sequence[Any], partitions: Sequence[DataType], stores: Stores) -> FileSlice:
     path, size, values, vector = about
-    constants = tuple(map(constant_of, partitions, values))
+    constants = tuple(constant_of(dtype, value) for dtype, value in zip(partitions, values, strict=True))
     deletions = () if vector is None else (_deleted_rows(vector, stores),)
     return FileSlice(stores.path(path), size, constants=constants, deletions=deletions)
 

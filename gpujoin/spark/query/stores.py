@@ -18,7 +18,8 @@ import ipaddress
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -192,16 +193,21 @@ def _of_bucket(settings: _Settings, bucket: str) -> _Settings:
 
 _HARMLESS_S3_FILE_IO = re.compile(
     r"s3\.(multipart|delete|write|retry|staging-dir|checksum|acl|preload-client|crt|analytics-accelerator|sse\.type"
-    r"|use-arn-region|cross-region-access)[a-z.-]*"
-    r"|http-client\.(?!proxy)[a-z.-]*|client\.refresh-credentials-(endpoint|enabled)"
+    r"|use-arn-region|cross-region-access)[\w.-]*"
+    r"|s3\.signer\.[a-z.-]*"  # of remote signing, which is refused where it is switched on
+    r"|http-client\.(?!proxy)[a-z.-]*"
 )
-"""Properties of Iceberg's ``S3FileIO`` of the manner in which files are read and written, and where credentials are
-had once those that it has are out of date: workers then fail, and Spark runs the query."""
+"""Properties of Iceberg's ``S3FileIO`` of the manner in which files are read and written."""
+_EXPIRY = "s3.session-token-expires-at-ms"
+_NEW_CREDENTIALS = "client.refresh-credentials-endpoint"
+_FEWEST_SECONDS = 300
+"""Credentials that expire sooner may do so while a query runs; Iceberg asks for new ones then, and workers do not."""
 _S3_FILE_IO = {
     "s3.access-key-id": "access.key", "s3.secret-access-key": "secret.key", "s3.session-token": "session.token",
     "s3.endpoint": "endpoint", "client.region": "endpoint.region", "s3.path-style-access": "path.style.access",
 }  # fmt: skip
 """Properties of endpoints and credentials, by those of Hadoop that mean the same."""
+_S3_KEYS = tuple(_S3_FILE_IO)[:3]
 
 
 def store_of_s3_file_io(
@@ -217,19 +223,39 @@ def store_of_s3_file_io(
         if others or not all(location.startswith(credential["prefix"]) for location in locations):
             raise NotTranslatableError("Iceberg has credentials for some of its files alone")
         properties = {**properties, **credential["config"]}
+    of_credentials = _check_s3_credentials(properties)
     values = {}
     for name, value in properties.items():
         if name in _S3_FILE_IO:
             values[_S3_FILE_IO[name]] = value
         elif (
             name.startswith(("s3.", "client.", "http-client."))
+            and name not in of_credentials
             and not _HARMLESS_S3_FILE_IO.fullmatch(name)
-            and not (name.endswith("-enabled") and value.lower() == "false")
+            and not (name.endswith(("-enabled", ".enabled")) and value.lower() == "false")
         ):
             raise NotTranslatableError(f"Iceberg was told {name}, which workers do not follow")
     if "endpoint" not in values:
         values.pop("path.style.access", None)  # Amazon answers both ways
     return _s3(_Settings("fs.s3a.", values))
+
+
+def _check_s3_credentials(properties: Mapping[str, str]) -> Collection[str]:
+    """Check that workers have the identity that Iceberg has; gives the names of what else is told of its credentials.
+
+    Iceberg begins with the keys that a catalog has given out, and asks for others once these expire. Without all of
+    them it asks at once, whatever other keys there are. Raises ``NotTranslatableError``.
+    """
+    keys = [name for name in _S3_KEYS if properties.get(name)]
+    if keys and not {*_S3_KEYS[:2]} <= set(keys):
+        raise NotTranslatableError(f"Iceberg was told {keys[0]} without the other half of the key")
+    expiry = properties.get(_EXPIRY)
+    if expiry is not None and float(expiry) / 1000 < time.time() + _FEWEST_SECONDS:
+        raise NotTranslatableError(f"the credentials that Iceberg has expire within {_FEWEST_SECONDS} s ({_EXPIRY})")
+    refreshes = properties.get("client.refresh-credentials-enabled", "true").lower() != "false"
+    if refreshes and properties.get(_NEW_CREDENTIALS) and (expiry is None or len(keys) < len(_S3_KEYS)):
+        raise NotTranslatableError(f"Iceberg asks for its credentials by {_NEW_CREDENTIALS}, and workers do not")
+    return _EXPIRY, _NEW_CREDENTIALS, "client.refresh-credentials-enabled"
 
 
 def _s3(settings: _Settings) -> Store:
