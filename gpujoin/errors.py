@@ -67,6 +67,24 @@ class ExpressionEvaluationError(GpuJoinError, ArithmeticError):
     """An expression failed on data, as Spark's ANSI mode demands: overflow, division by zero, bad cast."""
 
 
+FUNCTIONS_FILE = "python functions of the query"
+"""What stands for a file in a traceback, where a worker of gpujoin's has called a Python function of the query."""
+
+
+class PythonFunctionError(GpuJoinError):
+    """A Python function of the query failed, or gave what Spark does not take.
+
+    Attributes
+    ----------
+    problem : BaseException
+        The error, as Spark's own task would have met it.
+    """
+
+    def __init__(self, problem: BaseException) -> None:
+        super().__init__(f"{type(problem).__name__}: {problem}")
+        self.problem = problem
+
+
 class ProductSizeError(GpuJoinError, RuntimeError):
     """A join without keys or ranges would look at more pairs of rows than ``spark.gpujoin.maxProductRows``."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -83,6 +84,29 @@ class Relation(Structural):
         copied.__dict__.update(self.__dict__, **fields)
         copied.__dict__.pop("structure", None)
         return copied
+
+
+@dataclass(frozen=True, eq=False)
+class OneInput(Relation):
+    """A node over one input, with its columns unless it says otherwise."""
+
+    child: Relation
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.child.schema
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        return (self.child,)
+
+    def with_children(self, children: Sequence[Relation]) -> Relation:
+        (child,) = children
+        if child is self.child:
+            return self
+        if child.schema is self.child.schema:
+            return self._unchecked(child=child)
+        return dataclasses.replace(self, child=child)
 
 
 def column(schema: pa.Schema, at: int | str) -> ColumnRef:

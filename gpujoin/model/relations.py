@@ -29,7 +29,17 @@ from gpujoin.model.files import (
     ValueRanges,
 )
 from gpujoin.model.jointype import Side
-from gpujoin.model.relation import Output, Relation, SortKey, check_over, check_position, check_unique, column
+from gpujoin.model.python_calls import PythonCalls
+from gpujoin.model.relation import (
+    OneInput,
+    Output,
+    Relation,
+    SortKey,
+    check_over,
+    check_position,
+    check_unique,
+    column,
+)
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.sqltext import show_type
 from gpujoin.model.stages import DeterminismLevel, Distribution
@@ -47,9 +57,11 @@ __all__ = [
     "Filter",
     "Join",
     "Limit",
+    "OneInput",
     "Output",
     "PartialAggregate",
     "Project",
+    "PythonCalls",
     "Relation",
     "Scan",
     "SortKey",
@@ -208,29 +220,6 @@ class ConstantTable(Relation):
         """The rows."""
         with pa.ipc.open_stream(self.data) as reader:
             return reader.read_next_batch()
-
-
-@dataclass(frozen=True, eq=False)
-class OneInput(Relation):
-    """A node over one input, with its columns unless it says otherwise."""
-
-    child: Relation
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.child.schema
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: Sequence[Relation]) -> Relation:
-        (child,) = children
-        if child is self.child:
-            return self
-        if child.schema is self.child.schema:
-            return self._unchecked(child=child)
-        return dataclasses.replace(self, child=child)
 
 
 @dataclass(frozen=True, eq=False)
@@ -549,6 +538,7 @@ _NAMES: dict[type[Relation], str] = {
     Scan: "the scan", Filter: "the filter", Project: "the select", Join: "the join",
     PartialAggregate: "the aggregation", Window: "the window", TopN: "the limit", Limit: "the limit",
     Union: "the union", Expand: "the grouping sets", Explode: "explode",
+    PythonCalls: "the Python function",
 }  # fmt: skip
 
 

@@ -16,7 +16,16 @@ import pyarrow as pa
 from gpujoin.costs import Costs
 from gpujoin.model.expressions import Call
 from gpujoin.model.jointype import Side
-from gpujoin.model.relations import ConstantTable, Join, PartialAggregate, Relation, Scan, SparkSource, Window
+from gpujoin.model.relations import (
+    ConstantTable,
+    Join,
+    PartialAggregate,
+    PythonCalls,
+    Relation,
+    Scan,
+    SparkSource,
+    Window,
+)
 from gpujoin.model.types import is_wide_decimal
 from gpujoin.plan.estimates import Sizes, row_bytes
 from gpujoin.plan.ranges import Shape, shape_of_node
@@ -199,6 +208,11 @@ def operation_seconds(
             own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
         case Window():
             own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
+        case PythonCalls():
+            # What the functions themselves take is the same either way. In Spark their rows cross to them and back.
+            given = pa.schema([value.field for value in node.inputs])
+            crossing = crossing_seconds(rows[0], given, costs) + rows[0] * costs.row_out
+            own = Estimate(here=rows[0] * len(node.schema) * costs.value, spark=crossing)
         case Join():
             is_built = node.side(node.build_side) in built
             own = _join(node, rows[0], rows[1], costs, is_built=is_built)

@@ -25,6 +25,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
+    PythonCalls,
     Relation,
     Scan,
     SparkSource,
@@ -55,6 +56,8 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
         case Expand():
             below = indeterminate_columns(relation.child, sources)
             return frozenset().union(*(_outputs(way, below) for way in relation.projections))
+        case PythonCalls():
+            return _called(relation, indeterminate_columns(relation.child, sources))
         case Explode():
             return _explode(relation, indeterminate_columns(relation.child, sources))
         case Union():
@@ -73,10 +76,12 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
 def is_repeatable(relation: Relation) -> bool:
     """Whether a relation has the same rows each time that it is computed from its files.
 
-    Rows that Spark computes, first rows, and all that depends on the last digits of a sum may be others.
+    Rows that Spark computes, first rows, and all that depends on the last digits of a sum may be others. A Python
+    function is not called a second time for the same rows.
     """
     return not any(
-        isinstance(node, (SparkSource, Limit, TopN)) or indeterminate_columns(node, {}) for node in relation.walk()
+        isinstance(node, (SparkSource, Limit, TopN, PythonCalls)) or indeterminate_columns(node, {})
+        for node in relation.walk()
     )
 
 
@@ -86,6 +91,12 @@ def _outputs(outputs: Iterable[Output], below: frozenset[int]) -> frozenset[int]
 
 def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool:
     return any(ref.index in below.get(ref.side, ()) for ref in expression.columns())
+
+
+def _called(node: PythonCalls, below: frozenset[int]) -> frozenset[int]:
+    """The columns of the input keep their values; functions that are deterministic depend on what they are given."""
+    given = any(_reads(value.expression, {Side.LEFT: below}) for value in node.inputs)
+    return below | (frozenset(range(len(node.child.schema), len(node.schema))) if given else frozenset())
 
 
 def _explode(node: Explode, below: frozenset[int]) -> frozenset[int]:

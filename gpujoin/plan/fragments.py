@@ -33,6 +33,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
+    PythonCalls,
     Relation,
     TopN,
     Union,
@@ -188,7 +189,19 @@ class ColumnTree(Fragment[ColumnId]):
                 keys = tuple(remapped_output(key, places[0]) for key in node.keys)
                 calls = tuple(call.mapped(lambda value: remapped(value, places[0])) for call in node.aggregates)
                 return self.under(dataclasses.replace(node, child=children[0], keys=keys, aggregates=calls))
+            case PythonCalls():
+                return self._with_results(node, inputs[0], places[0])
         raise AssertionError(f"{type(node).__name__} over an input with other columns")
+
+    def _with_results(
+        self, node: PythonCalls, child: Fragment[ColumnId], places: Mapping[int, int]
+    ) -> Fragment[ColumnId]:
+        """Put calls of functions over another input, all of whose columns they pass on."""
+        calls = dataclasses.replace(
+            node, child=child.relation, inputs=tuple(remapped_output(value, places) for value in node.inputs)
+        )
+        own = zip(self.ids[-len(node.calls) :], range(len(child.relation.schema), len(calls.schema)), strict=True)
+        return Fragment(calls, {**child.positions, **dict(own)})
 
     def _projected(
         self, node: Project, child: Fragment[ColumnId], places: Mapping[int, int], required: frozenset[ColumnId] | None
@@ -276,7 +289,7 @@ def _identities(relation: Relation, inputs: Sequence[ColumnTree]) -> tuple[Colum
         case PartialAggregate():
             keys = _passed_on(relation.keys, inputs[0])
             return (*keys, *map(ColumnId, names[len(keys) :]))
-        case Window():
+        case Window() | PythonCalls():
             return (*inputs[0].ids, *map(ColumnId, names[len(inputs[0].ids) :]))
         case Explode():
             input_ids = [inputs[0].ids[n] for n in relation.passthrough]

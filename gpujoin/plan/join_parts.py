@@ -22,6 +22,7 @@ from gpujoin.model.relations import (
     ExchangeSource,
     Join,
     Limit,
+    PythonCalls,
     Relation,
     Scan,
     SparkSource,
@@ -277,9 +278,9 @@ def _exchanges(part: Part) -> int:
 def _runs_in_one_task(node: Relation) -> bool:
     """Whether only one task computes a node, however many need its rows.
 
-    Of a limit each task might take other rows.
+    Of a limit each task might take other rows, and each would call a Python function for all of them.
     """
-    if isinstance(node, (SparkSource, Limit, TopN)):
+    if isinstance(node, (SparkSource, Limit, TopN, PythonCalls)):
         return True
     return isinstance(node, Join) and node.distribution is Distribution.PARTITIONED
 

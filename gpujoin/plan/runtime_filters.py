@@ -46,6 +46,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
+    PythonCalls,
     Relation,
     Scan,
     SparkSource,
@@ -91,8 +92,9 @@ def keys_of(join: Join, side: Side) -> frozenset[int]:
 def required_of_inputs(tree: ColumnTree, required: frozenset[ColumnId]) -> tuple[frozenset[ColumnId], ...] | None:
     """Give the columns of each input that a relation needs of every row to give its ``required`` ones.
 
-    ``None`` where a node must be given every row of its input, since it might raise for one, as in Spark. What a
-    projection computes Spark, too, may compute for matching rows only, but not what a key or a condition is::
+    ``None`` where a node must be given every row of its input, since it might raise for one, as in Spark, or calls a
+    Python function, which may do anything. What a projection computes Spark, too, may compute for matching rows only,
+    but not what a key or a condition is::
 
         SELECT 10 / v … FROM t JOIN …           computed for matching rows
         … FROM t JOIN … ON 10 / v = …           computed for all rows
@@ -101,7 +103,9 @@ def required_of_inputs(tree: ColumnTree, required: frozenset[ColumnId]) -> tuple
     """
     computed = [value for id_, value in tree.computed.items() if id_ in required]
     values = computed if isinstance(tree.relation, Project) else tree.relation.expressions()
-    if any(map(can_raise, values)) or any(map(raises_by_overflow, _aggregates(tree.relation))):
+    if isinstance(tree.relation, PythonCalls) or any(map(can_raise, values)):
+        return None
+    if any(map(raises_by_overflow, _aggregates(tree.relation))):
         return None
     return tree.reads(frozenset() if isinstance(tree.relation, (Limit, TopN)) else required)
 
@@ -152,7 +156,9 @@ def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
             continue
         for part, place in _origins(tree, tree.ids[pair.of(side.other)]):
             # A part that others have filtered would bring them along, and so on.
-            if not isinstance(part, Scan | Filter) or any(isinstance(node, Join | SparkSource) for node in part.walk()):
+            if not isinstance(part, Scan | Filter) or any(
+                isinstance(node, Join | SparkSource | PythonCalls) for node in part.walk()
+            ):
                 continue
             size = sizes.of(part)
             if size.selectivity <= _SELECTIVE and size.scan_rows <= most:
@@ -168,9 +174,9 @@ def _origins(tree: ColumnTree, id_: ColumnId) -> Iterator[tuple[Relation, int]]:
         yield from _origins(part, of_part)
 
 
-def _reads_spark(relation: Relation) -> bool:
-    """Whether Spark computes rows of a relation, and would compute them twice."""
-    return any(isinstance(node, SparkSource) for node in relation.walk())
+def _is_computed_once(relation: Relation) -> bool:
+    """Whether a relation has rows that are not computed twice: those of Spark's, and results of Python functions."""
+    return any(isinstance(node, SparkSource | PythonCalls) for node in relation.walk())
 
 
 def _semi_join(relation: Relation, position: int, keys: Relation) -> Join:
@@ -186,7 +192,7 @@ def _filter_side(join: Join, side: Side, required: frozenset[int], sizes: Sizes)
     small = join.side(side.other)
     if side not in _FILTERS.get(join.spec.join_type, ()) or not _is_selective(small, sizes):
         return join
-    if _reads_spark(small):
+    if _is_computed_once(small):
         return join
     least = sizes.of(small).scan_rows * _SMALLER
     if sizes.of(join.side(side)).scan_rows < least:  # so has none of its scans as many rows

@@ -42,6 +42,7 @@ class OperationKind(Enum):
     LIMIT = "limit"
     UNION = "union"
     EXPANSION = "expansion"
+    PYTHON = "Python function"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

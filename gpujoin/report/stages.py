@@ -35,6 +35,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
+    PythonCalls,
     Relation,
     Scan,
     SortKey,
@@ -83,7 +84,7 @@ _NAMES: dict[type[Relation], tuple[OperationKind, str]] = {
     PartialAggregate: (OperationKind.AGGREGATION, "aggregate"), Window: (OperationKind.WINDOW, "window"),
     TopN: (OperationKind.LIMIT, "limit"), Limit: (OperationKind.LIMIT, "limit"),
     Union: (OperationKind.UNION, "union"), Expand: (OperationKind.EXPANSION, ""),
-    Explode: (OperationKind.EXPANSION, "explode"),
+    Explode: (OperationKind.EXPANSION, "explode"), PythonCalls: (OperationKind.PYTHON, "python"),
 }  # fmt: skip
 """Kinds of operations, and their names in Spark's progress and plans, where they have one."""
 
@@ -217,6 +218,8 @@ class _StageWriter:
                 repeats = pat.is_int64(node.child.schema.field(node.column).type)
                 text = f"repeat each row {column} times" if repeats else f"{outer}explode {column}"
                 return self._operation(node, text, inputs)
+            case PythonCalls():
+                return self._python(node, inputs[0])
         return self._operation(node, _name(node), inputs)
 
     def _operation(
@@ -310,6 +313,15 @@ class _StageWriter:
         ]
         columns = list(map(_with_name, node.schema.names, [*keys, *buffers]))
         return self._operation(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
+
+    def _python(self, node: PythonCalls, below: _Result) -> _Result:
+        values = [show_expression(value.expression, below.columns) for value in node.inputs]
+        texts = []
+        for call in node.calls:
+            arguments = [values[n] for n in call.arguments] + [f"{name} => {values[n]}" for name, n in call.keywords]
+            texts.append(f"{call.name}({', '.join(arguments)})")
+        results = [_with_name(call.result, Words(text)) for call, text in zip(node.calls, texts, strict=True)]
+        return self._operation(node, f"Python {', '.join(texts)}", [below], [*below.columns, *results])
 
     def _window(self, node: Window, below: _Result) -> _Result:
         calls = [_window_call(call, below.columns) for call in node.calls]

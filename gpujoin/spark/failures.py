@@ -26,7 +26,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException, PythonException
 
-from gpujoin.errors import CorruptBlobError, GpuJoinError, ProductSizeError
+from gpujoin.errors import FUNCTIONS_FILE, CorruptBlobError, GpuJoinError, ProductSizeError
 from gpujoin.model.reasons import Reason, ReasonKind
 
 
@@ -300,9 +300,12 @@ def _is_ours(link: _Link) -> bool:
 def _is_our_traceback(text: str) -> bool:
     """Whether the traceback of a worker is of gpujoin's code, or of PySpark's before it has called anybody's.
 
-    One that settings hide may be anybody's: Spark then runs the query, and tells if it was the user's.
+    One that settings hide may be anybody's: Spark then runs the query, and tells if it was the user's. What a Python
+    function of the query raises in a worker of gpujoin's is the query's own, also where PySpark refuses its result.
     """
     files = _FRAME.findall(text)
+    if any(file.endswith(FUNCTIONS_FILE) for file in files):
+        return False
     return any(_OUR_FILES.search(file) for file in files) or all(_PYSPARK_FILES.search(file) for file in files)
 
 

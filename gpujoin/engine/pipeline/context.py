@@ -16,6 +16,7 @@ from gpujoin.engine.morsels import ahead
 from gpujoin.engine.pipeline.clock import OperationClock
 from gpujoin.engine.pipeline.counts import OperationCounts
 from gpujoin.engine.pipeline.placement import MixedPipeline
+from gpujoin.engine.pipeline.python_calls import CallingRun
 from gpujoin.engine.pipeline.repeated import KeptParts
 from gpujoin.engine.pipeline.tables import TableCache
 from gpujoin.engine.spill import SpillStore
@@ -45,6 +46,8 @@ class RunSettings:
     """Tables of earlier runs, and room for those of later ones."""
     stored_rows: frozenset[Relation]
     """Build sides whose rows are stored, even if not all of their scans are replicated."""
+    calling: CallingRun
+    """By which Python functions are called."""
 
 
 class RunContext(ABC):

@@ -15,7 +15,8 @@ memory, or a library, in Polars       in small pieces, each expression and join 
 An example: Polars does not read a Parquet file in which a text is the byte ``FF``. The pipeline raises ``DecodeError``;
 it runs again over rows decoded by PyArrow, in which that column is carried as bytes, and the result is Spark's.
 
-Errors of the data (an overflow in ANSI mode), of files that have changed, and cancellation are never tried again.
+Errors of the data (an overflow in ANSI mode), of files that have changed, and cancellation are never tried again. Nor
+is a pipeline that has called a Python function, which may count, print or write something each time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -81,6 +83,14 @@ def fault_of(problem: BaseException, faults: tuple[type[BaseException], ...]) ->
     if isinstance(problem, GpuJoinError):
         return None
     return Fault.LIBRARY if isinstance(problem, (Exception, *faults)) else None
+
+
+class Repeatable(Protocol):
+    """Something that a run uses up."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether another run may use it."""
 
 
 class ReplayableInput:
@@ -146,13 +156,13 @@ class Attempt:
 def run_attempts(
     start: Rung,
     attempt_on: Callable[[Rung], Attempt],
-    inputs: Sequence[ReplayableInput],
+    inputs: Sequence[Repeatable],
     metrics: PipelineMetrics,
     fallback: FallbackMode,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the first attempt that does not fail for a reason other than the data.
 
-    Every attempt reads all of ``inputs``. ``FallbackMode.RAISE``: a library's error is raised at once. Short memory
+    Every attempt uses all of ``inputs``. ``FallbackMode.RAISE``: a library's error is raised at once. Short memory
     and undecoded files go on to the next rung.
     """
     rung = start

@@ -24,12 +24,14 @@ from gpujoin.engine.pipeline.context import Piece, RunContext, RunSettings
 from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.join_nodes import JoinNodes
 from gpujoin.engine.pipeline.placement import MixedPipeline
+from gpujoin.engine.pipeline.python_calls import CallingRun
 from gpujoin.engine.pipeline.recovery import Attempt, ReplayableInput, run_attempts
 from gpujoin.engine.pipeline.tables import TableCache
 from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.pipeline import PIECE_BYTES, AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
+from gpujoin.model.python_calls import PythonCaller
 from gpujoin.model.relations import (
     ConstantTable,
     ExchangeSource,
@@ -41,6 +43,7 @@ from gpujoin.model.relations import (
     Limit,
     PartialAggregate,
     Project,
+    PythonCalls,
     Relation,
     Scan,
     TopN,
@@ -73,6 +76,7 @@ def run(
     device: AnyDevicePipeline | None = None,
     rung: Rung | None = None,
     cache: TableCache | None = None,
+    caller: PythonCaller | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Run a tree, as :func:`~gpujoin.engine.pipeline.supports` admits it, over its inputs.
 
@@ -85,11 +89,12 @@ def run(
     from ``rung`` on, which is ``Rung.CAREFUL`` for a task that has failed before, and otherwise the highest. Scans
     and sources are cut into pieces of ``piece_bytes``, or of what suits the backend.
 
-    Tables are taken from ``cache`` and stored there on a device, and on the CPU's highest rung.
+    Tables are taken from ``cache`` and stored there on a device, and on the CPU's highest rung. Python functions are
+    called by ``caller``; once one has been called, nothing is retried.
 
     Raises ``RelationError`` if an input is missing or has other columns, ``ScanError``, naming the file, if one
-    cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, and ``InvalidTextError``
-    if a function that reads characters meets text that is no UTF-8.
+    cannot be read as planned, ``ExpressionEvaluationError`` where Spark raises in ANSI mode, ``InvalidTextError`` if a
+    function that reads characters meets text that is no UTF-8, and ``PythonFunctionError`` if a Python function fails.
     """
     options, cache = options or Options(), cache or TableCache()
     metrics = metrics if metrics is not None else PipelineMetrics()
@@ -110,6 +115,7 @@ def run(
         if not isinstance(source, (pa.Table, Path, Sequence))
     }
     sources = {**inputs, **replayable}
+    calling = CallingRun(caller)
 
     def attempt(rung: Rung) -> Attempt:
         settings, size = options, piece_bytes or memory.piece_bytes(PIECE_BYTES)
@@ -134,10 +140,11 @@ def run(
             join_metrics,
             cache.on_rung(rung),
             frozenset(stored_rows),
+            calling,
         )
         return Attempt(rung, _Run(tree, sources, of_run).batches(), backend.faults)
 
-    return run_attempts(start, attempt, list(replayable.values()), metrics, options.fallback)
+    return run_attempts(start, attempt, [*replayable.values(), calling], metrics, options.fallback)
 
 
 def _start(device: AnyDevicePipeline | None, rung: Rung | None) -> Rung:
@@ -216,16 +223,19 @@ class _Run(RunContext):
                 return self._expand(node)
             case Explode():
                 return self._explode(node)
+            case PythonCalls():
+                called = self.settings.calling.pieces(
+                    node, self.pieces(node.child), self.backend, self.metrics, self.settings.piece_bytes
+                )
+                return self.counts.pass_on(node, called, self.backend.size)
             case Join():
                 return JoinNodes(self).pieces(node)
             case PartialAggregate():
                 return AggregateNodes(self).pieces(node)
             case Window():
                 return self._window(node)
-            case TopN():
-                return self._top(node)
-            case Limit():
-                return self._limit(node)
+            case TopN() | Limit():
+                return self._top(node) if isinstance(node, TopN) else self._limit(node)
             case Union():
                 return itertools.chain.from_iterable(self.pieces(child) for child in node.inputs)
         raise RelationError(f"{type(node).__name__} is no node that a pipeline runs")

@@ -111,6 +111,13 @@ def shipped_files(context: SparkContext) -> list[str]:
     return list(context._python_includes or ())
 
 
+def running_context() -> SparkContext | None:
+    """Give the Spark context of this process; ``None`` where there is none."""
+    from pyspark import SparkContext as Context
+
+    return Context._active_spark_context
+
+
 def latest_session() -> SparkSession | None:
     """Give the session that PySpark's builder gives, whichever thread asks."""
     from pyspark.sql import SparkSession as Session

@@ -15,7 +15,7 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import PartialAggregate, Relation, Scan
+from gpujoin.model.relations import PartialAggregate, PythonCalls, Relation, Scan
 from gpujoin.model.stages import Branch, Distribution, Stage
 from gpujoin.plan.cost import Estimate, Prediction, SparkTables, is_hashed, looked_up_rows, predict
 from gpujoin.plan.distribution import Hint
@@ -218,11 +218,12 @@ def arrange(
     Spark runs ``cores`` tasks at once (``local``: as threads of one process on this machine), and has
     ``shuffle_partitions`` tasks after a shuffle of its own.
     """
+    calls = any(isinstance(node, PythonCalls) for node in island.relation.walk())
     limits = StageLimits(
         cores, options.scan_task_bytes, options.broadcast_threshold,
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,
         indeterminate_keys=0 < len(island.joins) == len(island.as_of_joins), keeps_tables=island.streamed,
-        gathered_bytes=GATHERED_BYTES,
+        gathered_bytes=0 if calls else GATHERED_BYTES,
     )  # fmt: skip
     if island.streamed:
         streamed = _in_stages(island, options, limits)
@@ -235,6 +236,9 @@ def arrange(
         several = dataclasses.replace(limits, cores=max(2, cores))
         return _in_stages(island, options, several) or _one_task(island, options, limits, cores if local else 1)
     small = island.work_bytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
+    if calls:  # a function holds the interpreter: threads of one task would wait for one another
+        staged = _in_stages(island, options, limits)
+        return staged or _one_task(island, options, limits, 1)
     if local and small and not _may_stream(island):
         return _one_task(island, options, limits, cores)
     staged = _in_stages(island, options, limits)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -66,6 +67,7 @@ from gpujoin.spark.query.trees.nodes import (
     written_rows,
 )
 from gpujoin.spark.query.trees.pivot import is_pivot
+from gpujoin.spark.query.trees.python_calls import python_calls
 from gpujoin.spark.query.trees.windows import group_limit, window
 
 BUILDERS: dict[str, BuildNode] = {
@@ -87,13 +89,14 @@ BUILDERS: dict[str, BuildNode] = {
     "LocalLimit": local_limit,
     "Offset": limit,
     "Generate": generate,
+    "ArrowEvalPython": python_calls,
     **dict.fromkeys(REPARTITIONS, repartition),
 }
 """How each class of plan nodes becomes a fragment."""
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
-_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union"})
-_PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand"})
+_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union", "ArrowEvalPython"})
+_PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand", "ArrowEvalPython"})
 """Nodes whose rows stay in the tasks of their input."""
 _SHARED = 4
 """A union is the topmost node where at least one in so many bytes would be read for parts that its inputs share."""
@@ -143,6 +146,8 @@ class Island:
     """Whether it has the scalar subqueries of its nodes within it."""
     sizes: Sizes = field(kw_only=True, repr=False)
     """Estimated sizes of its relations."""
+    broadcasts: tuple[Any, ...] = field(default=(), kw_only=True, repr=False)
+    """The JVM's broadcasts that its Python functions may read."""
     whole: Callable[[], Island | None] = field(default=lambda: None, repr=False)
     """Gives the same island with its aggregation finished, for one task; ``None`` if Spark has to finish it."""
 
@@ -374,7 +379,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     sources, rows = builder.sources, tuple(builder.spark_sources)
     return Island(
         node, relation, plain, tuple(ids), sources, rows, Finish.NOTHING, None, {},
-        computes_subqueries=builder.constant is None, sizes=builder.sizes,
+        computes_subqueries=builder.constant is None, sizes=builder.sizes, broadcasts=tuple(builder.broadcasts),
     )  # fmt: skip
 
 
@@ -411,6 +416,7 @@ def _partial(node: PlanNode, aggregation: ReadAggregate, below: Fragment, builde
         aggregation.distinct_columns,
         computes_subqueries=builder.constant is None,
         sizes=builder.sizes,
+        broadcasts=tuple(builder.broadcasts),
         whole=whole,
     )
 

@@ -428,8 +428,11 @@ class IslandPlacer:
         start, context = len(self._commands), self._spark.sparkContext
         command = CloudPickleSerializer().dumps(called)  # type: ignore[no-untyped-call]
         described: dict[str, Any] = {}
+        broadcasts = [*self._island.broadcasts]
         if len(command) > _BROADCAST_BYTES:
-            command, broadcasts, _, _ = _prepare_for_python_RDD(context, called)
+            command, of_command, _, _ = _prepare_for_python_RDD(context, called)
+            broadcasts += of_command
+        if broadcasts:
             described["broadcasts"] = len(self._broadcasts)
             self._broadcasts.append(broadcasts)
         self._commands += command

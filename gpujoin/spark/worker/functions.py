@@ -70,7 +70,7 @@ def stage_function(work: Work, name: str, *, accumulator: Any = None) -> StageFu
                 f"gpujoin {version} cannot be imported by Spark's Python worker {sys.executable} on "
                 f"{socket.gethostname()}: {problem}. {advice}"
             ) from problem
-        yield from enter(pickled, version, accumulator, batches, partition)
+        return enter(pickled, version, accumulator, batches, partition)
 
     run.__name__ = run.__qualname__ = name
     return run

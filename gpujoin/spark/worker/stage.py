@@ -19,6 +19,7 @@ from gpujoin.spark.shuffle.blobrows import BlobFormat
 from gpujoin.spark.shuffle.exchanges import ExchangeReader, Outlet, row_entries
 from gpujoin.spark.shuffle.packets import PacketPacker, packet_entries, row_packets, share_and_blobs
 from gpujoin.spark.shuffle.scattering import conform
+from gpujoin.spark.worker.calling import PySparkCaller
 from gpujoin.spark.worker.devices import allocate_device
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 from gpujoin.spark.worker.taskreads import Reads, TaskReads
@@ -118,12 +119,14 @@ class RunStage:
                 tree = self.split.trees.get(share, tree)
                 if share is not Share.WHOLE:
                     notes.append(share.value)
+            caller = PySparkCaller(task.partition)
             work = self._of_rows(batches) if self.transport is Transport.ROWS else self._of_packets(batches, task)
             for inputs, reads in work:
                 yield from run(
                     tree, inputs, reads, options=place.options, metrics=measured.pipeline,
                     join_metrics=measured.joins, device=place.device, rung=rung,
                     cache=TableCache(TABLES, place.allocation.residents, self.keeps_tables, self._keepable(reads)),
+                    caller=caller,
                 )  # fmt: skip
 
     def _keepable(self, reads: Reads) -> frozenset[int]:

@@ -10,11 +10,14 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import pyspark
 
 import gpujoin.engine.pipeline  # noqa: F401  # a worker that lacks what this needs is told so by the closure
 from gpujoin._version import __version__
-from gpujoin.errors import GpuJoinError
+from gpujoin.errors import FUNCTIONS_FILE, GpuJoinError, PythonFunctionError
 from gpujoin.spark.worker import process
 from gpujoin.spark.worker.slots import task_name
 
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from gpujoin.spark.worker.record import TaskRecord
 
     Batches = Iterable[pa.RecordBatch]
+
+
+T = TypeVar("T")
 
 
 def unheard(record: TaskRecord) -> None:
@@ -61,8 +67,39 @@ def enter(
     """Run a pickled work in this worker; called by the closure of `gpujoin.spark.worker.functions`.
 
     ``partition`` is the number of the partition where it is not the task's.
-    Raises ``GpuJoinError`` if the driver has another version of this package.
+    Raises ``GpuJoinError`` if the driver has another version of this package, and what a Python function of the query
+    raises as the function has raised it.
     """
+    return with_errors_of_functions(_run(pickled, version, accumulator, batches, partition))
+
+
+def with_errors_of_functions(output: Iterator[T]) -> Iterator[T]:
+    """Pass output on; an error of a Python function of the query is raised as PySpark's own worker meets it.
+
+    Its traceback begins where PySpark's code calls the function, and no frame of gpujoin's is in it: PySpark leaves out
+    its own, by the paths of their files, and shows the user those of the function.
+    """
+    try:
+        yield from output
+    except PythonFunctionError as error:
+        problem = error.problem
+    else:
+        return
+    step = problem.__traceback__
+    while step is not None and not step.tb_frame.f_code.co_filename.startswith(_PYSPARK):
+        step = step.tb_next
+    raise problem.with_traceback(step or problem.__traceback__)
+
+
+_PYSPARK = str(Path(pyspark.__file__).parent)
+with_errors_of_functions.__code__ = with_errors_of_functions.__code__.replace(
+    co_filename=str(Path(_PYSPARK, FUNCTIONS_FILE))
+)
+
+
+def _run(
+    pickled: bytes, version: str, accumulator: Any, batches: Iterator[Any], partition: int | None
+) -> Iterator[Any]:
     check_version(version)
     from pyspark import TaskContext
 

@@ -16,6 +16,7 @@ from gpujoin.model.relations import (
     OneInput,
     PartialAggregate,
     Project,
+    PythonCalls,
     Relation,
     Scan,
     TopN,
@@ -44,7 +45,7 @@ def passes_on(node: Expression) -> bool:
 def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     """Reasons why one node, without its inputs, is not computed exactly as Spark would."""
     parts = node.expressions()
-    if isinstance(node, Project | Expand):
+    if isinstance(node, Project | Expand | PythonCalls):
         parts = tuple(part for expression in parts for part in _computed_parts(expression))
     uncomputed = (_uncomputed(part) for part in map(obstacle, parts) if part is not None)
     what = operation_name(node)

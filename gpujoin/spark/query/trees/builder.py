@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -231,6 +231,8 @@ class TreeBuilder:
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
     zone: str | None = None
     """The session's time zone; ``None``: not known."""
+    broadcasts: list[Any] = field(default_factory=list, repr=False)
+    """The JVM's broadcasts that Python functions of the tree may read."""
 
     def build(self, node: PlanNode, required: frozenset[int]) -> Fragment:
         """Translate the plan below a node; attributes that are not required may be left out.

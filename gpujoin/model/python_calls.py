@@ -1,0 +1,119 @@
+"""Calls of the user's Python functions, as a node of a tree.
+
+A function is what PySpark has pickled, with its result type: nothing here looks into it. Its arguments are expressions
+like any others, its results are columns like any others::
+
+    select k, plus(v * 2, g) from t         inputs        v * 2, g
+                                            call          plus, of inputs 0 and 1
+    k  v  g        k  v  g  plus(v * 2, g)
+    1  2  3        1  2  3  7
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from gpujoin.errors import RelationError
+from gpujoin.model.expressions import ColumnRef
+from gpujoin.model.relation import OneInput, Output, check_over, column
+from gpujoin.model.trees import Structural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpujoin.model.expressions import Expression
+
+
+@dataclass(frozen=True, eq=False)
+class PythonCall(Structural):
+    """One call, perhaps of a function of another one's result."""
+
+    name: str
+    """Name of the function, for people."""
+    functions: tuple[bytes, ...]
+    """Pickled functions, the innermost first: each takes the result of the one before it."""
+    arguments: tuple[int, ...]
+    """Which of the node's inputs the innermost takes by position."""
+    keywords: tuple[tuple[str, int], ...]
+    """Which it takes by name."""
+    result: str
+    """Name of the result's column."""
+    result_type: pa.DataType
+    """Its type here."""
+
+
+@dataclass(frozen=True)
+class PythonSettings:
+    """What a call depends on besides its functions."""
+
+    kind: int
+    """PySpark's number of how functions are called (``PythonEvalType``)."""
+    input_type: str
+    """Type of the inputs together, as Spark writes it in JSON."""
+    result_type: str
+    """Type of the results together."""
+    settings: tuple[tuple[str, str], ...]
+    """Settings of the session that PySpark's conversions depend on."""
+    batch_rows: int
+    """Most rows that a function is given at a time."""
+    batch_bytes: int
+    """About as many bytes at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class PythonCalls(OneInput):
+    """Each row with the results of Python functions, all of which are called for the same batches of rows."""
+
+    inputs: tuple[Output, ...]
+    """What the calls take."""
+    calls: tuple[PythonCall, ...]
+    """The output has the input's columns, then the result of each call."""
+    settings: PythonSettings
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            raise RelationError("there is no function to call")
+        for expression in self.expressions():
+            check_over(expression, self.child.schema)
+
+    @cached_property
+    def results(self) -> pa.Schema:
+        """Columns of the results."""
+        return pa.schema([pa.field(call.result, call.result_type) for call in self.calls])
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the node's output."""
+        return pa.schema([*self.child.schema, *self.results])
+
+    def expressions(self) -> tuple[Expression, ...]:
+        return tuple(value.expression for value in self.inputs)
+
+    @cached_property
+    def with_inputs(self) -> tuple[Output, ...]:
+        """The input's columns, and the values that are computed of them for the calls."""
+        fields = enumerate(self.child.schema)
+        own = [Output(field.name, column(self.child.schema, n), field.nullable) for n, field in fields]
+        return (*own, *(value for value in self.inputs if not isinstance(value.expression, ColumnRef)))
+
+    @cached_property
+    def input_places(self) -> tuple[int, ...]:
+        """Where among these each value is that the calls take."""
+        computed = iter(range(len(self.child.schema), len(self.with_inputs)))
+        values = (value.expression for value in self.inputs)
+        return tuple(value.index if isinstance(value, ColumnRef) else next(computed) for value in values)
+
+
+class PythonCaller(Protocol):
+    """Calls the functions of nodes."""
+
+    def results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Call the functions of a node for batches of its inputs.
+
+        Gives as many rows, in the same order, in batches with the columns of ``node.results``; not always as many
+        batches.
+        """

@@ -1,0 +1,213 @@
+"""Python functions of a query as calls in a tree.
+
+A function runs in gpujoin's worker instead of one of Spark's own if that makes no difference to it: if it was made for
+the same Python, with the same environment and files, and if PySpark's own code in the worker converts its arguments and
+results as Spark has it do. Any other function Spark runs, and the reason is told.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.sql import types as t
+from pyspark.util import PythonEvalType
+
+from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonSettings
+from gpujoin.model.relations import Output
+from gpujoin.spark.catalyst.nodes import NotTranslatableError
+from gpujoin.spark.compat import arrow_type
+from gpujoin.spark.jvm.gateway import running_context, shipped_files
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql.types import DataType
+
+    from gpujoin.model.expressions import Expression
+    from gpujoin.spark.catalyst.nodes import Node
+    from gpujoin.spark.query.plans import PlanNode
+
+_VERSIONS = ("4.3.",)
+"""Releases of PySpark whose worker hands out what converts a function's rows (``pyspark.worker.read_udfs``)."""
+_KINDS = {
+    PythonEvalType.SQL_ARROW_BATCHED_UDF,
+    PythonEvalType.SQL_SCALAR_PANDAS_UDF,
+    PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
+    getattr(PythonEvalType, "SQL_SCALAR_ARROW_UDF", None),  # since PySpark 4.1
+    getattr(PythonEvalType, "SQL_SCALAR_ARROW_ITER_UDF", None),
+}
+"""Functions of a row, or of a column's values, that are given Arrow data."""
+_ZONE = "spark.sql.session.timeZone"
+_CONVERSION = (
+    "spark.sql.execution.pandas.convertToArrowArraySafely",
+    "spark.sql.execution.arrow.useLargeVarTypes",
+    "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName",
+    "spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled",
+    "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled",
+    "spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype",
+    "spark.sql.execution.pythonUDF.arrow.concurrency.level",
+    "spark.sql.execution.pyspark.binaryAsBytes",
+)
+"""Settings that Spark tells its workers, of those that matter to such functions (``ArrowPythonRunner``)."""
+_WATCHED = {
+    "spark.python.profile": "profiles of Python workers",
+    "spark.sql.pyspark.udf.profiler": "profiles of functions",
+    "spark.sql.pyspark.worker.logging.enabled": "logs of functions",
+}
+"""Settings under which Spark notes which function was running."""
+_PLAIN_TYPES = (
+    t.BooleanType, t.IntegralType, t.FloatType, t.DoubleType, t.DecimalType, t.StringType, t.BinaryType, t.DateType,
+    t.TimestampType, t.TimestampNTZType, t.DayTimeIntervalType,
+)  # fmt: skip
+
+
+def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
+    """Call the functions of an ``ArrowEvalPython`` for the rows of its input."""
+    kind, functions = int(node.fields["evalType"]), node.expressions("udfs")
+    why = _why_not(kind, node.reading.conf)
+    if why is not None:
+        raise NotTranslatableError(f"Spark runs Python functions, since {why}")
+    read = [_read(function, builder) for function in functions]
+    child = node.children[0]
+    ids_read = frozenset().union(*(function.attribute_ids for function in functions))
+    passed = required.intersection(column.expr_id for column in child.output)
+    below = builder.build(child, passed | ids_read)
+    reader = builder.reader(below)
+    inputs: list[tuple[Expression, DataType]] = []
+
+    def place(argument: Node) -> int:
+        value = reader(argument)
+        for n, (known, _) in enumerate(inputs):
+            if known.structure == value.structure:
+                return n
+        _check_type(argument)
+        inputs.append((value, argument.data_type))
+        return len(inputs) - 1
+
+    calls, types = [], []
+    for function, column in zip(read, node.expressions("resultAttrs"), strict=True):
+        check_column(column)
+        _check_type(column)
+        node.reading.aliases[column.expr_id] = function.node
+        types.append(column.data_type)
+        calls.append(
+            PythonCall(
+                str(function.node.fields["name"]),
+                function.commands,
+                tuple(place(argument) for argument in function.arguments),
+                tuple((name, place(argument)) for name, argument in function.keywords),
+                f"{column.fields['name']}#{column.expr_id}",
+                arrow_type(column.data_type),
+            )
+        )
+    conf = node.reading.conf
+    zone = conf.get(_ZONE) or str(node.jvm.conf().sessionLocalTimeZone())
+    settings = PythonSettings(
+        kind,
+        _struct_of([dtype for _, dtype in inputs]),
+        _struct_of(types),
+        ((_ZONE, zone), *((name, conf[name]) for name in _CONVERSION if name in conf)),
+        int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]),
+        _bytes_of(conf["spark.sql.execution.arrow.maxBytesPerBatch"]),
+    )
+    outputs = tuple(Output(f"input {n}", value) for n, (value, _) in enumerate(inputs))
+    relation = PythonCalls(below.relation, outputs, tuple(calls), settings)
+    width = len(below.relation.schema)
+    ids = {column.expr_id: width + n for n, column in enumerate(node.expressions("resultAttrs"))}
+    return Fragment(relation, {**below.positions, **ids})
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of a query, or one of another one's result."""
+
+    node: Node
+    """The outermost call."""
+    commands: tuple[bytes, ...]
+    arguments: tuple[Node, ...]
+    keywords: tuple[tuple[str, Node], ...]
+
+
+def _read(call: Node, builder: TreeBuilder) -> _Function:
+    """Read a call, with those that its only argument is a call of."""
+    chain = [call]
+    while len(chain[-1].children) == 1 and chain[-1].children[0].name == "PythonUDF":
+        chain.append(chain[-1].children[0])
+    for part in chain:
+        if not part.fields["udfDeterministic"]:
+            raise NotTranslatableError(f"{part.fields['name']} is not deterministic")
+    try:
+        commands = tuple(_command(part, builder) for part in reversed(chain))
+    except (Py4JError, TypeError, ValueError) as problem:  # another kind of function than PySpark makes
+        raise NotTranslatableError(f"{call.fields['name']} is not a function as PySpark makes them") from problem
+    named = [child for child in chain[-1].children if child.name == "NamedArgumentExpression"]
+    plain = tuple(child for child in chain[-1].children if child not in named)
+    return _Function(call, commands, plain, tuple((str(each.fields["key"]), each.children[0]) for each in named))
+
+
+def _command(call: Node, builder: TreeBuilder) -> bytes:
+    """Give what PySpark has pickled of a function that the island's workers may run."""
+    function, context = call.jvm.func(), running_context()
+    name = call.fields["name"]
+    if context is None:
+        raise NotTranslatableError(f"{name} belongs to a Spark context that has stopped")
+    if function.pythonExec() != context.pythonExec or function.pythonVer() != context.pythonVer:
+        raise NotTranslatableError(f"{name} was made for another Python: {function.pythonExec()}")
+    if dict(function.envVars()) != context.environment:
+        raise NotTranslatableError(f"{name} was made with other environment variables")
+    if not set(function.pythonIncludes()) <= set(shipped_files(context)):
+        raise NotTranslatableError(f"{name} was made with files that are not shipped any more")
+    builder.broadcasts += [each for each in function.broadcastVars() if each not in builder.broadcasts]
+    return bytes(function.command().unsafeArray())
+
+
+def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
+    """Tell why functions of a kind are left to Spark in a session."""
+    if not pyspark.__version__.startswith(_VERSIONS):
+        return f"PySpark {pyspark.__version__} has another interface for them"
+    if kind not in _KINDS:
+        return "their arguments are pickled, and not given as Arrow data (spark.sql.execution.pythonUDF.arrow.enabled)"
+    for name, what in _WATCHED.items():
+        if conf.get(name, "false").lower() not in ("false", ""):
+            return f"{what} are asked for by {name}"
+    if int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]) <= 0:
+        return "batches are of any size by spark.sql.execution.arrow.maxRecordsPerBatch"
+    return None
+
+
+def _check_type(value: Node) -> None:
+    """Refuse types whose values PySpark converts by more than Arrow tells."""
+    for dtype in _types_in(value.data_type):
+        if not isinstance(dtype, (*_PLAIN_TYPES, t.ArrayType, t.MapType, t.StructType)):
+            raise NotTranslatableError(f"{value} has type {dtype.simpleString()}, which functions are not given here")
+    if "collate" in value.type_name.lower():
+        raise NotTranslatableError(f"{value} has a collation, with which functions are not given texts here")
+
+
+def _types_in(dtype: DataType) -> Iterator[DataType]:
+    yield dtype
+    match dtype:
+        case t.ArrayType():
+            yield from _types_in(dtype.elementType)
+        case t.MapType():
+            yield from _types_in(dtype.keyType)
+            yield from _types_in(dtype.valueType)
+        case t.StructType():
+            for field in dtype:
+                yield from _types_in(field.dataType)
+
+
+def _struct_of(types: list[Any]) -> str:
+    """Write the type of several columns as Spark names them where it gives them to functions."""
+    return json.dumps(t.StructType([t.StructField(f"_{n}", dtype) for n, dtype in enumerate(types)]).jsonValue())
+
+
+def _bytes_of(text: str) -> int:
+    from gpujoin.config import parse_bytes
+
+    return int(parse_bytes(text))
