@@ -7,6 +7,8 @@ like any others, its results are columns like any others::
                                             call          plus, of inputs 0 and 1
     k  v  g        k  v  g  plus(v * 2, g)
     1  2  3        1  2  3  7
+
+A function of ``mapInPandas`` or ``mapInArrow`` is given all rows of a task, and gives others in their place.
 """
 
 from __future__ import annotations
@@ -48,14 +50,14 @@ class PythonCall(Structural):
 
 @dataclass(frozen=True)
 class PythonSettings:
-    """What a call depends on besides its functions."""
+    """What calls depend on besides their functions."""
 
     kind: int
     """PySpark's number of how functions are called (``PythonEvalType``)."""
     input_type: str
-    """Type of the inputs together, as Spark writes it in JSON."""
+    """Type of the columns that are given, as Spark writes it in JSON."""
     result_type: str
-    """Type of the results together."""
+    """Type of those that are taken."""
     settings: tuple[tuple[str, str], ...]
     """Settings of the session that PySpark's conversions depend on."""
     batch_rows: int
@@ -65,7 +67,29 @@ class PythonSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class PythonCalls(OneInput):
+class PythonStep(OneInput):
+    """A node that calls Python functions, for each row once: it is neither computed twice nor for fewer rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class PythonRows(PythonStep):
+    """The rows that a Python function makes of all rows of a task."""
+
+    name: str
+    """Name of the function, for people."""
+    function: bytes
+    """The function, pickled."""
+    columns: pa.Schema
+    """Columns of the rows that it gives."""
+    settings: PythonSettings
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+
+@dataclass(frozen=True, eq=False)
+class PythonCalls(PythonStep):
     """Each row with the results of Python functions, all of which are called for the same batches of rows."""
 
     inputs: tuple[Output, ...]
@@ -117,3 +141,6 @@ class PythonCaller(Protocol):
         Gives as many rows, in the same order, in batches with the columns of ``node.results``; not always as many
         batches.
         """
+
+    def rows(self, node: PythonRows, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Call the function of a node for batches of its input; gives batches with the node's columns."""

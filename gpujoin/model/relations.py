@@ -29,7 +29,7 @@ from gpujoin.model.files import (
     ValueRanges,
 )
 from gpujoin.model.jointype import Side
-from gpujoin.model.python_calls import PythonCalls
+from gpujoin.model.python_calls import PythonCalls, PythonRows, PythonStep
 from gpujoin.model.relation import (
     OneInput,
     Output,
@@ -62,6 +62,8 @@ __all__ = [
     "PartialAggregate",
     "Project",
     "PythonCalls",
+    "PythonRows",
+    "PythonStep",
     "Relation",
     "Scan",
     "SortKey",
@@ -538,7 +540,7 @@ _NAMES: dict[type[Relation], str] = {
     Scan: "the scan", Filter: "the filter", Project: "the select", Join: "the join",
     PartialAggregate: "the aggregation", Window: "the window", TopN: "the limit", Limit: "the limit",
     Union: "the union", Expand: "the grouping sets", Explode: "explode",
-    PythonCalls: "the Python function",
+    PythonCalls: "the Python function", PythonRows: "the Python function",
 }  # fmt: skip
 
 

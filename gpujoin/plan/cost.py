@@ -21,6 +21,7 @@ from gpujoin.model.relations import (
     Join,
     PartialAggregate,
     PythonCalls,
+    PythonRows,
     Relation,
     Scan,
     SparkSource,
@@ -208,9 +209,11 @@ def operation_seconds(
             own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
         case Window():
             own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
-        case PythonCalls():
+        case PythonCalls() | PythonRows():
             # What the functions themselves take is the same either way. In Spark their rows cross to them and back.
-            given = pa.schema([value.field for value in node.inputs])
+            given = node.child.schema
+            if isinstance(node, PythonCalls):
+                given = pa.schema([value.field for value in node.inputs])
             crossing = crossing_seconds(rows[0], given, costs) + rows[0] * costs.row_out
             own = Estimate(here=rows[0] * len(node.schema) * costs.value, spark=crossing)
         case Join():

@@ -26,6 +26,7 @@ from gpujoin.model.relations import (
     PartialAggregate,
     Project,
     PythonCalls,
+    PythonStep,
     Relation,
     Scan,
     SparkSource,
@@ -80,7 +81,7 @@ def is_repeatable(relation: Relation) -> bool:
     function is not called a second time for the same rows.
     """
     return not any(
-        isinstance(node, (SparkSource, Limit, TopN, PythonCalls)) or indeterminate_columns(node, {})
+        isinstance(node, (SparkSource, Limit, TopN, PythonStep)) or indeterminate_columns(node, {})
         for node in relation.walk()
     )
 

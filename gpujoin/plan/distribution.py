@@ -18,7 +18,7 @@ from enum import Enum
 from gpujoin.config import Strategy
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import ExchangeSource, Join, PythonCalls, Relation, SparkSource
+from gpujoin.model.relations import ExchangeSource, Join, PythonStep, Relation, SparkSource
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
 
@@ -94,7 +94,7 @@ def replicated(sides: Iterable[Side]) -> Distribution:
 
 def is_table(relation: Relation) -> bool:
     """Tell whether a relation is made of files alone, by what is computed here."""
-    return not any(isinstance(node, (SparkSource, ExchangeSource, PythonCalls)) for node in relation.walk())
+    return not any(isinstance(node, (SparkSource, ExchangeSource, PythonStep)) for node in relation.walk())
 
 
 def kept_tables(relation: Relation) -> tuple[Relation, ...]:

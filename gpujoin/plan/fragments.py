@@ -34,6 +34,7 @@ from gpujoin.model.relations import (
     PartialAggregate,
     Project,
     PythonCalls,
+    PythonRows,
     Relation,
     TopN,
     Union,
@@ -142,6 +143,8 @@ class ColumnTree(Fragment[ColumnId]):
                 columns = node.partition
             case Explode():
                 columns = (node.column,)
+            case PythonRows():
+                columns = tuple(range(len(node.child.schema)))
             case _:
                 columns = ()
         return tuple(
@@ -189,6 +192,9 @@ class ColumnTree(Fragment[ColumnId]):
                 keys = tuple(remapped_output(key, places[0]) for key in node.keys)
                 calls = tuple(call.mapped(lambda value: remapped(value, places[0])) for call in node.aggregates)
                 return self.under(dataclasses.replace(node, child=children[0], keys=keys, aggregates=calls))
+            case PythonRows():
+                selected = inputs[0].select(self.inputs[0].ids)
+                return self.under(dataclasses.replace(node, child=selected.relation))
             case PythonCalls():
                 return self._with_results(node, inputs[0], places[0])
         raise AssertionError(f"{type(node).__name__} over an input with other columns")

@@ -22,7 +22,7 @@ from gpujoin.model.relations import (
     ExchangeSource,
     Join,
     Limit,
-    PythonCalls,
+    PythonStep,
     Relation,
     Scan,
     SparkSource,
@@ -280,7 +280,7 @@ def _runs_in_one_task(node: Relation) -> bool:
 
     Of a limit each task might take other rows, and each would call a Python function for all of them.
     """
-    if isinstance(node, (SparkSource, Limit, TopN, PythonCalls)):
+    if isinstance(node, (SparkSource, Limit, TopN, PythonStep)):
         return True
     return isinstance(node, Join) and node.distribution is Distribution.PARTITIONED
 

@@ -46,7 +46,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
-    PythonCalls,
+    PythonStep,
     Relation,
     Scan,
     SparkSource,
@@ -103,7 +103,7 @@ def required_of_inputs(tree: ColumnTree, required: frozenset[ColumnId]) -> tuple
     """
     computed = [value for id_, value in tree.computed.items() if id_ in required]
     values = computed if isinstance(tree.relation, Project) else tree.relation.expressions()
-    if isinstance(tree.relation, PythonCalls) or any(map(can_raise, values)):
+    if isinstance(tree.relation, PythonStep) or any(map(can_raise, values)):
         return None
     if any(map(raises_by_overflow, _aggregates(tree.relation))):
         return None
@@ -157,7 +157,7 @@ def _with_passed_on_keys(join: Join, side: Side, sizes: Sizes) -> Join:
         for part, place in _origins(tree, tree.ids[pair.of(side.other)]):
             # A part that others have filtered would bring them along, and so on.
             if not isinstance(part, Scan | Filter) or any(
-                isinstance(node, Join | SparkSource | PythonCalls) for node in part.walk()
+                isinstance(node, Join | SparkSource | PythonStep) for node in part.walk()
             ):
                 continue
             size = sizes.of(part)
@@ -176,7 +176,7 @@ def _origins(tree: ColumnTree, id_: ColumnId) -> Iterator[tuple[Relation, int]]:
 
 def _is_computed_once(relation: Relation) -> bool:
     """Whether a relation has rows that are not computed twice: those of Spark's, and results of Python functions."""
-    return any(isinstance(node, SparkSource | PythonCalls) for node in relation.walk())
+    return any(isinstance(node, SparkSource | PythonStep) for node in relation.walk())
 
 
 def _semi_join(relation: Relation, position: int, keys: Relation) -> Join:

@@ -36,6 +36,7 @@ from gpujoin.model.relations import (
     PartialAggregate,
     Project,
     PythonCalls,
+    PythonRows,
     Relation,
     Scan,
     SortKey,
@@ -85,6 +86,7 @@ _NAMES: dict[type[Relation], tuple[OperationKind, str]] = {
     TopN: (OperationKind.LIMIT, "limit"), Limit: (OperationKind.LIMIT, "limit"),
     Union: (OperationKind.UNION, "union"), Expand: (OperationKind.EXPANSION, ""),
     Explode: (OperationKind.EXPANSION, "explode"), PythonCalls: (OperationKind.PYTHON, "python"),
+    PythonRows: (OperationKind.PYTHON, "python"),
 }  # fmt: skip
 """Kinds of operations, and their names in Spark's progress and plans, where they have one."""
 
@@ -207,10 +209,9 @@ class _StageWriter:
                 return self._aggregate(node, inputs[0])
             case Window():
                 return self._window(node, inputs[0])
-            case TopN():
-                return self._operation(node, f"first {node.count} by {_order(node.order, columns)}", inputs, columns)
-            case Limit():
-                return self._operation(node, f"limit {node.count}", inputs, columns)
+            case TopN() | Limit():
+                by = f"first {node.count} by {_order(node.order, columns)}" if isinstance(node, TopN) else ""
+                return self._operation(node, by or f"limit {node.count}", inputs, columns)
             case Expand():
                 return self._operation(node, f"expand each row in {len(node.projections)} ways", inputs)
             case Explode():
@@ -220,6 +221,8 @@ class _StageWriter:
                 return self._operation(node, text, inputs)
             case PythonCalls():
                 return self._python(node, inputs[0])
+            case PythonRows():
+                return self._operation(node, f"Python {node.name} of all rows of a task", inputs, _plain_columns(node))
         return self._operation(node, _name(node), inputs)
 
     def _operation(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from gpujoin.errors import PythonFunctionError, RelationError
+from gpujoin.errors import GpuJoinError, PythonFunctionError, RelationError
+from gpujoin.model.python_calls import PythonRows
 
 if TYPE_CHECKING:
     from gpujoin.model.pipeline import PipelineMetrics
-    from gpujoin.model.python_calls import PythonCaller, PythonCalls
+    from gpujoin.model.python_calls import PythonCaller, PythonCalls, PythonSettings
 
 
 class CallingRun:
@@ -28,38 +31,54 @@ class CallingRun:
         return not self._called
 
     def pieces(
-        self, node: PythonCalls, pieces: Iterator[Any], backend: Any, metrics: PipelineMetrics, piece_bytes: int
+        self,
+        node: PythonCalls | PythonRows,
+        pieces: Iterator[Any],
+        backend: Any,
+        metrics: PipelineMetrics,
+        piece_bytes: int,
     ) -> Iterator[Any]:
         """Compute a node's rows from pieces of its input.
 
         The first piece has the rows of one batch, each further one twice as many: whoever wants few rows has few of
         them computed.
         """
-        rows: deque[pa.RecordBatch] = deque()
-        results = self._results(node, _batches(node, pieces, backend, piece_bytes, rows))
+        if self._caller is None:
+            raise RelationError("nothing was given to run() that calls Python functions")
+        if isinstance(node, PythonRows):
+            given = _batches(node, pieces, backend, piece_bytes)
+            rows = self._results(partial(self._caller.rows, node), given)
+        else:
+            pending: deque[pa.RecordBatch] = deque()
+            given = _inputs(node, pieces, backend, piece_bytes, pending)
+            results = self._results(partial(self._caller.results, node), given)
+            rows = (batch for result in results for batch in _beside(node, pending, result))
         batches: list[pa.RecordBatch] = []
         most, count, size = node.settings.batch_rows, 0, 0
-        for result in results:
-            for batch in _beside(node, rows, result):
-                batches.append(batch)
-                count, size = count + batch.num_rows, size + batch.nbytes
+        for batch in rows:
+            batches.append(batch)
+            count, size = count + batch.num_rows, size + batch.nbytes
             if count >= most or size >= piece_bytes:
                 yield backend.take_in(batches, node.schema, metrics)
                 batches, most, count, size = [], 2 * most, 0, 0
         if batches:
             yield backend.take_in(batches, node.schema, metrics)
 
-    def _results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Call the functions; an error of theirs is told apart from one in computing the rows that they are given."""
-        if self._caller is None:
-            raise RelationError("nothing was given to run() that calls Python functions")
+    def _results(
+        self, call: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Call functions; an error of theirs is told apart from one in computing the rows that they are given.
+
+        The first rows are there before anything is called: what fails until then is tried again.
+        """
         failed: list[BaseException] = []
+        first = list(itertools.islice(batches, 1))
+        self._called = True
 
         def watched() -> Iterator[pa.RecordBatch]:
             try:
-                for batch in batches:
-                    self._called = True
-                    yield batch
+                yield from first
+                yield from batches
             except GeneratorExit:
                 raise
             except BaseException as problem:
@@ -68,13 +87,16 @@ class CallingRun:
 
         results: Iterator[pa.RecordBatch] | None = None
         while True:
+            result = None
             try:
-                results = results or self._caller.results(node, watched())
+                results = results or call(watched())
                 result = next(results, None)
-            except (Exception, SystemExit) as problem:
+            except GpuJoinError:
+                if not failed:
+                    raise
+            except (Exception, SystemExit) as problem:  # noqa: BLE001  # the user's code raises whatever it likes
                 if not failed:
                     raise PythonFunctionError(problem) from problem
-                result = None
             if failed:  # which a function may have caught
                 raise failed[0]
             if result is None:
@@ -82,36 +104,43 @@ class CallingRun:
             yield result
 
 
-def _batches(
-    node: PythonCalls, pieces: Iterator[Any], backend: Any, piece_bytes: int, rows: deque[pa.RecordBatch]
+def _batches(node: PythonRows, pieces: Iterator[Any], backend: Any, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a node's input in batches of the size that Spark gives."""
+    for piece in pieces:
+        for batch in backend.give_out(piece, node.child.schema, piece_bytes):
+            yield from _parts(batch, node.settings)
+
+
+def _inputs(
+    node: PythonCalls, pieces: Iterator[Any], backend: Any, piece_bytes: int, pending: deque[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Give batches of what the functions take, and keep the rows that they are of."""
+    """Give batches of what the functions of a node take, and keep the rows that they are of."""
     expressions = [value.expression for value in node.with_inputs]
     width = len(node.child.schema)
     schema = pa.schema([*node.child.schema, *(value.field for value in node.with_inputs[width:])])
     for piece in pieces:
         for batch in backend.give_out(backend.project(piece, expressions), schema, piece_bytes):
-            for part in _parts(batch, node.settings.batch_rows, node.settings.batch_bytes):
-                rows.append(part.select(list(range(width))))
+            for part in _parts(batch, node.settings):
+                pending.append(part.select(list(range(width))))
                 yield part.select(list(node.input_places))
 
 
-def _parts(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+def _parts(batch: pa.RecordBatch, settings: PythonSettings) -> Iterator[pa.RecordBatch]:
     """Cut a batch into slices of at most some rows, of about some bytes at most."""
-    by_size = max(1, int(batch.num_rows * most_bytes / max(1, batch.nbytes)))
-    length = min(most_rows, by_size)
+    by_size = max(1, int(batch.num_rows * settings.batch_bytes / max(1, batch.nbytes)))
+    length = min(settings.batch_rows, by_size)
     for start in range(0, batch.num_rows, length):
         yield batch.slice(start, length)
 
 
-def _beside(node: PythonCalls, rows: deque[pa.RecordBatch], result: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _beside(node: PythonCalls, pending: deque[pa.RecordBatch], result: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Put results beside the next rows; a function of all batches may cut its results in other places."""
     start = 0
     while start < result.num_rows:
-        own = rows.popleft()
+        own = pending.popleft()
         length = min(own.num_rows, result.num_rows - start)
         if length < own.num_rows:
-            rows.appendleft(own.slice(length))
+            pending.appendleft(own.slice(length))
             own = own.slice(0, length)
         columns = [*own.columns, *result.slice(start, length).columns]
         yield pa.RecordBatch.from_arrays(columns, schema=node.schema)

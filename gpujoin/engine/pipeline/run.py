@@ -44,6 +44,7 @@ from gpujoin.model.relations import (
     PartialAggregate,
     Project,
     PythonCalls,
+    PythonRows,
     Relation,
     Scan,
     TopN,
@@ -223,7 +224,7 @@ class _Run(RunContext):
                 return self._expand(node)
             case Explode():
                 return self._explode(node)
-            case PythonCalls():
+            case PythonCalls() | PythonRows():
                 called = self.settings.calling.pieces(
                     node, self.pieces(node.child), self.backend, self.metrics, self.settings.piece_bytes
                 )

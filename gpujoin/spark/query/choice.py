@@ -15,7 +15,7 @@ from gpujoin.engine.pipeline import supports
 from gpujoin.model.backend import BackendName
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import PartialAggregate, PythonCalls, Relation, Scan
+from gpujoin.model.relations import PartialAggregate, PythonStep, Relation, Scan
 from gpujoin.model.stages import Branch, Distribution, Stage
 from gpujoin.plan.cost import Estimate, Prediction, SparkTables, is_hashed, looked_up_rows, predict
 from gpujoin.plan.distribution import Hint
@@ -218,7 +218,7 @@ def arrange(
     Spark runs ``cores`` tasks at once (``local``: as threads of one process on this machine), and has
     ``shuffle_partitions`` tasks after a shuffle of its own.
     """
-    calls = any(isinstance(node, PythonCalls) for node in island.relation.walk())
+    calls = any(isinstance(node, PythonStep) for node in island.relation.walk())
     limits = StageLimits(
         cores, options.scan_task_bytes, options.broadcast_threshold,
         partitions=options.exchange_partitions, guessed_partitions=shuffle_partitions,

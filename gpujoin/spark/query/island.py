@@ -67,7 +67,7 @@ from gpujoin.spark.query.trees.nodes import (
     written_rows,
 )
 from gpujoin.spark.query.trees.pivot import is_pivot
-from gpujoin.spark.query.trees.python_calls import python_calls
+from gpujoin.spark.query.trees.python_calls import ROWS, python_calls, python_rows
 from gpujoin.spark.query.trees.windows import group_limit, window
 
 BUILDERS: dict[str, BuildNode] = {
@@ -95,8 +95,8 @@ BUILDERS: dict[str, BuildNode] = {
 """How each class of plan nodes becomes a fragment."""
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
-_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union", "ArrowEvalPython"})
-_PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand", "ArrowEvalPython"})
+_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union", "ArrowEvalPython", *ROWS})
+_PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand", "ArrowEvalPython", *ROWS})
 """Nodes whose rows stay in the tasks of their input."""
 _SHARED = 4
 """A union is the topmost node where at least one in so many bytes would be read for parts that its inputs share."""
@@ -353,10 +353,18 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
     arranged = _arrangement(node)
     if arranged is not None:
         raise BrokenError(arranged, "above joins and aggregations, Spark arranges the rows")
-    below = builder.build(node, frozenset(ids))
+    below = _mapped(node, builder) if node.name in ROWS else builder.build(node, frozenset(ids))
     if top is not None:
         below = top.limit(below, builder)
     return _columns(node, below, builder)
+
+
+def _mapped(node: PlanNode, builder: TreeBuilder) -> Fragment:
+    """Give the rows that a Python function makes of those of an island: its last step."""
+    try:
+        return python_rows(builder, node)
+    except (NotTranslatableError, RelationError) as problem:
+        raise BrokenError(node, str(problem)) from problem
 
 
 def _arrangement(node: PlanNode) -> PlanNode | None:

@@ -6,18 +6,23 @@ PySpark reads pickled functions and makes of them one function from Arrow batche
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pat
 
-from gpujoin.errors import UnsupportedValueError
+from gpujoin.errors import GpuJoinError
 from gpujoin.spark.shuffle.scattering import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from gpujoin.model.python_calls import PythonCalls, PythonSettings
+    from gpujoin.model.python_calls import PythonCalls, PythonRows, PythonSettings
+
+    _Call = tuple[Sequence[bytes], Sequence[int], Sequence[tuple[str, int]]]
+    """Functions, the innermost first, and what the innermost is given by position and by name."""
+    _BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class PySparkCaller:
@@ -34,25 +39,48 @@ class PySparkCaller:
 
     def results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for batches of its inputs; see `gpujoin.model.python_calls`."""
+        calls = [(call.functions, call.arguments, call.keywords) for call in node.calls]
+        given, results = _schemas(node.settings)
+        arguments = (conform(batch, given) for batch in batches)
+        for batch in self._function(node.settings, calls)(arguments):
+            _check(batch.schema, results)
+            yield conform(batch, node.results)
+
+    def rows(self, node: PythonRows, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Call the function of a node for batches of its input; see `gpujoin.model.python_calls`."""
+        given, results = _schemas(node.settings)
+        structs = (_as_struct(conform(batch, given)) for batch in batches)
+        for structs_given in self._function(node.settings, [((node.function,), (0,), ())])(structs):
+            batch = pa.RecordBatch.from_struct_array(structs_given.column(0))
+            _check(batch.schema, results)
+            yield conform(batch, node.schema)
+
+    def _function(self, settings: PythonSettings, calls: Sequence[_Call]) -> _BatchFunction:
+        """Have PySpark make one function of several calls."""
         from pyspark.util import PythonEvalType
         from pyspark.worker import EvalConf, RunnerConf, read_udfs
         from pyspark.worker_message import UDFInfo
         from pyspark.worker_util import pickleSer
 
-        settings = node.settings
-        calls = [
-            UDFInfo([memoryview(each) for each in call.functions], list(call.arguments), dict(call.keywords), number)
-            for number, call in enumerate(node.calls)
+        read = [
+            UDFInfo([memoryview(each) for each in functions], list(arguments), dict(keywords), number)
+            for number, (functions, arguments, keywords) in enumerate(calls)
         ]
         typed = settings.kind == PythonEvalType.SQL_ARROW_BATCHED_UDF
         evaluated = EvalConf({"input_type": settings.input_type} if typed else {})
         conf = RunnerConf(dict(settings.settings))
-        function = read_udfs(pickleSer, calls, settings.kind, conf, evaluated)[0]  # type: ignore[no-untyped-call]
-        given = _schema(settings, settings.input_type)
-        results = _schema(settings, settings.result_type)
-        for batch in function(self._partition, (conform(batch, given) for batch in batches)):
-            _check(batch.schema, results)
-            yield conform(batch, node.results)
+        function = read_udfs(pickleSer, read, settings.kind, conf, evaluated)[0]  # type: ignore[no-untyped-call]
+        return partial(function, self._partition)
+
+
+def _as_struct(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Give the rows as structs in one column, as Spark gives whole rows."""
+    return pa.RecordBatch.from_arrays([batch.to_struct_array()], ["_0"])
+
+
+def _schemas(settings: PythonSettings) -> tuple[pa.Schema, pa.Schema]:
+    """Give the Arrow schemas of what is given and taken."""
+    return _schema(settings, settings.input_type), _schema(settings, settings.result_type)
 
 
 def _schema(settings: PythonSettings, of_type: str) -> pa.Schema:
@@ -72,9 +100,11 @@ def _schema(settings: PythonSettings, of_type: str) -> pa.Schema:
 
 def _check(actual: pa.Schema, wanted: pa.Schema) -> None:
     """Refuse results of another type, as Spark does where it reads them; its own words are not repeated here."""
+    if len(actual) != len(wanted):
+        raise GpuJoinError(f"a Python function gave {len(actual)} columns, and not {len(wanted)}")
     for field, expected in zip(actual, wanted, strict=True):
         if not _is_same(field.type, expected.type):
-            raise UnsupportedValueError(f"a Python function gave {field.type}, and not {expected.type}")
+            raise GpuJoinError(f"a Python function gave {field.type}, and not {expected.type}")
 
 
 def _is_same(actual: pa.DataType, wanted: pa.DataType) -> bool:

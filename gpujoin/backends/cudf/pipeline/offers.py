@@ -9,7 +9,7 @@ from gpujoin.functions.support import can_carry, device_obstacle, is_device_supp
 from gpujoin.model.aggregates import EXTREMES_BY, MOMENTS, AggregateCall, AggregateFunction
 from gpujoin.model.expressions import EvalMode
 from gpujoin.model.reasons import Reason, ReasonKind
-from gpujoin.model.relations import Explode, Join, PartialAggregate, PythonCalls, Relation, Window, operation_name
+from gpujoin.model.relations import Explode, Join, PartialAggregate, PythonStep, Relation, Window, operation_name
 from gpujoin.model.sqltext import show_type, value_name
 from gpujoin.model.types import LONG_DIGITS, is_whole, logical
 from gpujoin.model.windows import FramedAggregate
@@ -47,7 +47,7 @@ def node_obstacles(node: Relation) -> tuple[Reason, ...]:
     ]
     if isinstance(node, Explode):
         return (*reasons, _unsupported(what, "rows are made of elements by the CPU"))
-    if isinstance(node, PythonCalls):
+    if isinstance(node, PythonStep):
         return (*reasons, _unsupported(what, "Python functions are called with rows in host memory"))
     if isinstance(node, Join):
         return (*reasons, *_join_obstacles(node))

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyspark
 from py4j.protocol import Py4JError
 from pyspark.sql import types as t
 from pyspark.util import PythonEvalType
 
-from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonSettings
+from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonRows, PythonSettings
 from gpujoin.model.relations import Output
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
@@ -24,7 +25,7 @@ from gpujoin.spark.jvm.gateway import running_context, shipped_files
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql.types import DataType
 
@@ -42,6 +43,12 @@ _KINDS = {
     getattr(PythonEvalType, "SQL_SCALAR_ARROW_ITER_UDF", None),
 }
 """Functions of a row, or of a column's values, that are given Arrow data."""
+_ROWS = {
+    "MapInPandas": PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
+    "MapInArrow": PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+}
+"""Functions of all rows of a task, by the plan's nodes."""
+ROWS = frozenset(_ROWS)
 _ZONE = "spark.sql.session.timeZone"
 _CONVERSION = (
     "spark.sql.execution.pandas.convertToArrowArraySafely",
@@ -51,6 +58,7 @@ _CONVERSION = (
     "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled",
     "spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype",
     "spark.sql.execution.pythonUDF.arrow.concurrency.level",
+    "spark.sql.execution.pythonUDF.mapInBatch.legacy.acceptAnyIterable.enabled",
     "spark.sql.execution.pyspark.binaryAsBytes",
 )
 """Settings that Spark tells its workers, of those that matter to such functions (``ArrowPythonRunner``)."""
@@ -69,9 +77,7 @@ _PLAIN_TYPES = (
 def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Call the functions of an ``ArrowEvalPython`` for the rows of its input."""
     kind, functions = int(node.fields["evalType"]), node.expressions("udfs")
-    why = _why_not(kind, node.reading.conf)
-    if why is not None:
-        raise NotTranslatableError(f"Spark runs Python functions, since {why}")
+    _check_kind(kind, node)
     read = [_read(function, builder) for function in functions]
     child = node.children[0]
     ids_read = frozenset().union(*(function.attribute_ids for function in functions))
@@ -105,21 +111,33 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
                 arrow_type(column.data_type),
             )
         )
-    conf = node.reading.conf
-    zone = conf.get(_ZONE) or str(node.jvm.conf().sessionLocalTimeZone())
-    settings = PythonSettings(
-        kind,
-        _struct_of([dtype for _, dtype in inputs]),
-        _struct_of(types),
-        ((_ZONE, zone), *((name, conf[name]) for name in _CONVERSION if name in conf)),
-        int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]),
-        _bytes_of(conf["spark.sql.execution.arrow.maxBytesPerBatch"]),
-    )
+    settings = _settings(node, kind, _numbered(dtype for _, dtype in inputs), _numbered(types))
     outputs = tuple(Output(f"input {n}", value) for n, (value, _) in enumerate(inputs))
     relation = PythonCalls(below.relation, outputs, tuple(calls), settings)
     width = len(below.relation.schema)
     ids = {column.expr_id: width + n for n, column in enumerate(node.expressions("resultAttrs"))}
     return Fragment(relation, {**below.positions, **ids})
+
+
+def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
+    """Call the function of a ``MapInPandas`` or ``MapInArrow`` for the rows of its input."""
+    (call, child) = node.expression("functionExpr"), node.children[0]
+    _check_kind(_ROWS[node.name], node)
+    if node.fields["isBarrier"] or node.jvm.profile().isDefined():
+        raise NotTranslatableError("Spark runs functions that ask for barriers or resources")
+    names = [str(column.fields["name"]) for column in child.output]
+    if not names or len(set(names)) < len(names):
+        raise NotTranslatableError("a function is not given rows without columns, or with several of one name, here")
+    (function,) = _read(call, builder).commands
+    for column in (*child.output, *node.output):
+        check_column(column)
+        _check_type(column)
+    ids = [column.expr_id for column in child.output]
+    below = builder.build(child, frozenset(ids)).select(ids)
+    settings = _settings(node, _ROWS[node.name], _named(child.output), _named(node.output))
+    schema = pa.schema([pa.field(f"{c.fields['name']}#{c.expr_id}", arrow_type(c.data_type)) for c in node.output])
+    relation = PythonRows(below.relation, str(call.fields["name"]), function, schema, settings)
+    return Fragment.from_columns(relation, (column.expr_id for column in node.output))
 
 
 @dataclass(frozen=True)
@@ -166,11 +184,17 @@ def _command(call: Node, builder: TreeBuilder) -> bytes:
     return bytes(function.command().unsafeArray())
 
 
+def _check_kind(kind: int, node: PlanNode) -> None:
+    """Refuse functions that are left to Spark, all of a kind or all of a session."""
+    why = _why_not(kind, node.reading.conf)
+    if why is not None:
+        raise NotTranslatableError(f"Spark runs Python functions, since {why}")
+
+
 def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
-    """Tell why functions of a kind are left to Spark in a session."""
     if not pyspark.__version__.startswith(_VERSIONS):
         return f"PySpark {pyspark.__version__} has another interface for them"
-    if kind not in _KINDS:
+    if kind not in {*_KINDS, *_ROWS.values()}:
         return "their arguments are pickled, and not given as Arrow data (spark.sql.execution.pythonUDF.arrow.enabled)"
     for name, what in _WATCHED.items():
         if conf.get(name, "false").lower() not in ("false", ""):
@@ -202,9 +226,28 @@ def _types_in(dtype: DataType) -> Iterator[DataType]:
                 yield from _types_in(field.dataType)
 
 
-def _struct_of(types: list[Any]) -> str:
-    """Write the type of several columns as Spark names them where it gives them to functions."""
-    return json.dumps(t.StructType([t.StructField(f"_{n}", dtype) for n, dtype in enumerate(types)]).jsonValue())
+def _settings(node: PlanNode, kind: int, inputs: t.StructType, results: t.StructType) -> PythonSettings:
+    """Give what a node's calls depend on besides their functions."""
+    conf = node.reading.conf
+    zone = conf.get(_ZONE) or str(node.jvm.conf().sessionLocalTimeZone())
+    return PythonSettings(
+        kind,
+        json.dumps(inputs.jsonValue()),
+        json.dumps(results.jsonValue()),
+        ((_ZONE, zone), *((name, conf[name]) for name in _CONVERSION if name in conf)),
+        int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]),
+        _bytes_of(conf["spark.sql.execution.arrow.maxBytesPerBatch"]),
+    )
+
+
+def _named(columns: Sequence[Node]) -> t.StructType:
+    """Give the type of whole rows."""
+    return t.StructType([t.StructField(str(each.fields["name"]), each.data_type, each.nullable) for each in columns])
+
+
+def _numbered(types: Iterable[DataType]) -> t.StructType:
+    """Name columns as Spark does where it gives them to functions."""
+    return t.StructType([t.StructField(f"_{n}", dtype) for n, dtype in enumerate(types)])
 
 
 def _bytes_of(text: str) -> int:

@@ -1,0 +1,161 @@
+"""Python functions that tests of queries call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def plus(left: pd.Series, right: pd.Series) -> pd.Series:
+    return left + right
+
+
+def doubled(values: pd.Series) -> pd.Series:
+    return values * 2
+
+
+def doubled_parts(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    for values in parts:
+        yield values * 2
+
+
+def sums_of_parts(parts: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.Series]:
+    for left, right in parts:
+        yield left + right
+
+
+def in_halves(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    """Give each part in two, so that what comes out is cut in other places than what goes in."""
+    for values in parts:
+        half = len(values) // 2
+        yield values.iloc[:half]
+        yield values.iloc[half:]
+
+
+def split(values: pd.Series) -> pd.DataFrame:
+    return pd.DataFrame({"length": values.str.len(), "upper": values.str.upper()})
+
+
+def text_of_struct(frame: pd.DataFrame) -> pd.Series:
+    return frame.a.astype(str) + "/" + frame.b.astype(str)
+
+
+def label(key: Any, text: Any = "none") -> str:
+    return f"{key}:{text}"
+
+
+def three() -> int:
+    return 3
+
+
+def negated(values: pa.Array) -> pa.Array:
+    return pc.negate(values)
+
+
+def negated_parts(parts: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    for values in parts:
+        yield pc.negate(values)
+
+
+def same(values: Any) -> Any:
+    return values
+
+
+def same_parts(parts: Iterator[Any]) -> Iterator[Any]:
+    yield from parts
+
+
+def shown(values: pd.Series) -> pd.Series:
+    """Show what the function is given: the type of the column, and each value with its type."""
+    return values.map(lambda value: f"{type(value).__name__} {value!r}").astype(str) + f" of {values.dtype}"
+
+
+def shown_frame(frame: pd.DataFrame) -> pd.Series:
+    kinds = ", ".join(f"{name} {dtype}" for name, dtype in frame.dtypes.items())
+    return pd.Series([f"{list(map(repr, row))} of {kinds}" for row in frame.itertuples(index=False)], dtype=str)
+
+
+def shown_value(value: Any) -> str:
+    return f"{type(value).__name__} {value!r}"
+
+
+def shown_array(values: pa.Array) -> pa.Array:
+    return pa.array([f"{value} of {values.type}" for value in values.to_pylist()], pa.string())
+
+
+class RefusalError(Exception):
+    """An error of a function's own."""
+
+
+def fails(values: pd.Series) -> pd.Series:
+    raise RefusalError(f"no {values.iloc[0]}")
+
+
+def fails_for_value(value: Any) -> Any:
+    raise RefusalError("no value is good")
+
+
+def fails_later(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    yield from parts
+    raise RefusalError("no more")
+
+
+def chained_failure(values: pd.Series) -> pd.Series:
+    try:
+        fails(values.head(1) * 0)
+    except RefusalError as problem:
+        raise KeyError("missing") from problem
+    return values
+
+
+def too_short(values: pd.Series) -> pd.Series:
+    return values.iloc[1:]
+
+
+def too_long_parts(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    for values in parts:
+        yield pd.concat([values, values])
+
+
+def one_number(values: pd.Series) -> int:
+    return len(values)
+
+
+def texts(values: pd.Series) -> pd.Series:
+    return pd.Series(["x"] * len(values))
+
+
+def no_iterator(parts: Iterator[pd.Series]) -> int:
+    return 1
+
+
+def stops(value: Any) -> Any:
+    raise StopIteration("here")
+
+
+def other_array(values: pa.Array) -> pa.Array:
+    return pa.array(["x"] * len(values))
+
+
+class Unreadable:
+    """What cannot be unpickled."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise RefusalError("this cannot be read")
+
+
+def with_unreadable() -> Callable[[pd.Series], pd.Series]:
+    value = Unreadable()
+
+    def function(values: pd.Series) -> pd.Series:
+        return values + (value is None)
+
+    return function

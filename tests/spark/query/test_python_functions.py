@@ -1,0 +1,415 @@
+"""Python functions within islands: the rows, what the functions see, and what they raise, are Spark's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyspark
+import pytest
+from pyspark.errors import PySparkException, PythonException
+from pyspark.sql import Column, DataFrame, SparkSession, functions
+
+from gpujoin import disable, enable, explain
+from gpujoin.report.operations import OperationKind
+from gpujoin.spark.query.accelerate import rewrite
+from tests.spark.query import python_functions as f
+from tests.spark.query.bulk import NESTED
+from tests.spark.query.queries import EXCHANGED, FORCED, check_all
+
+sf: Any = functions  # whose types do not tell of all functions
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not pyspark.__version__.startswith("4.3."), reason="other versions leave functions to Spark"),
+]
+forced = pytest.mark.parametrize("spark", [FORCED], indirect=True, ids=["cpu"])
+ways = pytest.mark.parametrize(
+    "spark",
+    [FORCED, pytest.param(EXCHANGED, marks=pytest.mark.extra)],
+    indirect=True,
+    ids=["cpu", "exchanged"],
+)
+SILENT = {"spark.gpujoin.backend": "cpu", "spark.gpujoin.fallback": "silent"}
+silent = pytest.mark.parametrize("spark", [SILENT], indirect=True, ids=["silent"])
+
+
+def pandas(function: Callable[..., Any], kind: str, how: str | None = None) -> Callable[..., Column]:
+    """Make a function of pandas' series; ``how``: an iterator of them."""
+    return sf.pandas_udf(function, kind, None if how is None else getattr(sf.PandasUDFType, how))
+
+
+def joined(spark: SparkSession) -> DataFrame:
+    """Give a join whose rows functions are called for."""
+    return spark.sql("select s.*, i.item, i.cost, struct(s.id a, i.s b) st from sales s join items i on s.k = i.k")
+
+
+Query = Callable[[SparkSession], DataFrame]
+
+QUERIES: dict[str, Query] = {
+    "of a column": lambda spark: joined(spark).select("id", "item", pandas(f.doubled, "double")("weight")),
+    "of two columns": lambda spark: joined(spark).select("id", "item", pandas(f.plus, "long")("id", "item")),
+    "of one column twice": lambda spark: joined(spark).select("id", pandas(f.plus, "long")("id", "id")),
+    "of expressions": lambda spark: joined(spark).select(
+        "id", pandas(f.plus, "double")(sf.col("id") * 3, sf.length("s") + 0.5)
+    ),
+    "of a constant": lambda spark: joined(spark).select("id", pandas(f.plus, "long")("id", sf.lit(7))),
+    "of names": lambda spark: joined(spark).select("id", pandas(f.plus, "long")(right=sf.col("item"), left="id")),
+    "of a value": lambda spark: joined(spark).select("id", sf.udf(f.label, "string")("k", "s")),
+    "of a value by name": lambda spark: joined(spark).select("id", sf.udf(f.label, "string")("k", text="s")),
+    "of nothing": lambda spark: joined(spark).select("id", sf.udf(f.three, "int")()),
+    "of parts": lambda spark: joined(spark).select("id", pandas(f.doubled_parts, "long", "SCALAR_ITER")("item")),
+    "of parts of two columns": lambda spark: joined(spark).select(
+        "id", pandas(f.sums_of_parts, "long", "SCALAR_ITER")("id", "item")
+    ),
+    "of parts in halves": lambda spark: joined(spark).select("id", pandas(f.in_halves, "long", "SCALAR_ITER")("item")),
+    "to a struct": lambda spark: joined(spark).select("id", pandas(f.split, "length int, upper string")("s").upper),
+    "to a whole struct": lambda spark: joined(spark).select("id", pandas(f.split, "length int, upper string")("s")),
+    "of a struct": lambda spark: joined(spark).select("id", pandas(f.text_of_struct, "string")("st")),
+    "of a function": lambda spark: joined(spark).select(
+        "id", pandas(f.doubled, "long")(pandas(f.plus, "long")("id", "item"))
+    ),
+    "of a value's function": lambda spark: joined(spark).select(
+        "id", sf.udf(f.label, "string")(sf.udf(f.label, "string")("k"))
+    ),
+    "of arrays": lambda spark: joined(spark).select("id", sf.arrow_udf(f.negated, "bigint")("item")),
+    "of parts of arrays": lambda spark: joined(spark).select(
+        "id", sf.arrow_udf(f.negated_parts, "bigint", sf.ArrowUDFType.SCALAR_ITER)("item")
+    ),
+    "several": lambda spark: joined(spark).select(
+        "id",
+        pandas(f.plus, "long")("id", "item"),
+        pandas(f.doubled, "long")("id"),
+        pandas(f.split, "upper string")("s"),
+    ),
+    "two kinds": lambda spark: joined(spark).select(
+        "id", pandas(f.plus, "long")("id", "item"), sf.udf(f.label, "string")("k")
+    ),
+    "in a condition": lambda spark: joined(spark).where(pandas(f.plus, "long")("id", "item") > 25).select("id", "item"),
+    "in a column and a condition": lambda spark: (
+        joined(spark).withColumn("p", pandas(f.plus, "long")("id", "item")).where("p % 2 = 0").select("id", "p")
+    ),
+    "in a case": lambda spark: joined(spark).select(
+        "id", sf.when(sf.col("k") > 1, pandas(f.doubled, "long")("id")).otherwise(0)
+    ),
+    "of a group": lambda spark: (
+        joined(spark)
+        .groupBy("k")
+        .agg(sf.sum(pandas(f.plus, "long")("id", "item")), sf.max(sf.udf(f.label, "string")("s")))
+    ),
+    "as a group's key": lambda spark: joined(spark).groupBy(sf.udf(f.label, "string")("k", "flag")).count(),
+    "above an aggregation": lambda spark: (
+        joined(spark).groupBy("k").agg(sf.sum("item").alias("n")).select("k", pandas(f.doubled, "long")("n"))
+    ),
+    "below a join": lambda spark: (
+        spark.table("sales")
+        .select("k", "id", sf.udf(f.label, "string")("k", "s").alias("l"))
+        .join(spark.table("items"), "k")
+        .select("id", "l", "item")
+    ),
+    "as a join's key": lambda spark: (
+        spark.table("sales")
+        .select("id", pandas(f.doubled, "int")("k").alias("d"))
+        .join(spark.table("items").select("item", (sf.col("k") + 1).alias("d")), "d")
+    ),
+    "below both sides": lambda spark: (
+        spark.table("sales")
+        .select("id", pandas(f.doubled, "int")("k").alias("d"))
+        .join(spark.table("items").select("item", pandas(f.doubled, "int")("k").alias("d")), "d", "left")
+    ),
+    "above a union": lambda spark: (
+        joined(spark)
+        .select("id", "item")
+        .union(joined(spark).select("item", "id"))
+        .select(pandas(f.plus, "long")("id", "item").alias("p"))
+        .groupBy("p")
+        .count()
+    ),
+    "above a window": lambda spark: spark.sql(
+        "select id, k, row_number() over (partition by k order by id) n from sales"
+    ).select("id", pandas(f.plus, "long")("id", "n")),
+    "over no rows": lambda spark: spark.sql("select n.id, i.item from none n join items i using (k)").select(
+        pandas(f.plus, "long")("id", "item")
+    ),
+}
+BRIEF = (
+    "of two columns", "of expressions", "of a value by name", "of parts in halves", "to a whole struct",
+    "of a function", "of arrays", "in a column and a condition", "of a group", "below both sides",
+)  # fmt: skip
+
+
+def run_here(frame: DataFrame) -> bool:
+    """Whether an island calls the functions of a query."""
+    return any(each.kind is OperationKind.PYTHON for each in explain(frame).walk())
+
+
+@ways
+def test_functions_are_called_within_islands(tables: SparkSession) -> None:
+    frames = {name: QUERIES[name](tables) for name in BRIEF}
+    assert all(map(run_here, frames.values()))
+    check_all(frames)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["cpu", "exchanged"])
+@pytest.mark.parametrize("name", [name for name in QUERIES if name not in BRIEF])
+def test_more_functions_are_called_within_islands(tables: SparkSession, name: str) -> None:
+    frame = QUERIES[name](tables)
+    assert run_here(frame)
+    check_all({name: frame}, empty=["over no rows"])
+
+
+# -- values of all types -------------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    "o",
+    "y",
+    "h",
+    "i",
+    "l",
+    "f",
+    "d",
+    "m",
+    "n",
+    "s",
+    "a",
+    "t",
+    "u",
+    "ds",
+    "ss",
+    "xs",
+    "mp",
+    "st",
+    "deep",
+    "sts",
+)
+_BYTES = "cast(s as binary)"
+_WAYS: dict[str, Callable[[str], Callable[..., Column]]] = {
+    "pandas": lambda kind: pandas(f.same, kind),
+    "parts": lambda kind: pandas(f.same_parts, kind, "SCALAR_ITER"),
+    "values": lambda kind: sf.udf(f.same, kind),
+    "arrow": lambda kind: sf.arrow_udf(f.same, kind),
+    "shown pandas": lambda kind: pandas(f.shown_frame if kind.startswith("struct") else f.shown, "string"),
+    "shown values": lambda kind: sf.udf(f.shown_value, "string"),
+    "shown arrow": lambda kind: sf.arrow_udf(f.shown_array, "string"),
+}
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize(
+    "spark",
+    [
+        SILENT | {"spark.sql.session.timeZone": "America/Sao_Paulo"},
+        SILENT | {"spark.sql.execution.arrow.useLargeVarTypes": "true"},
+        SILENT | {"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"},
+        SILENT | {"spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled": "true"},
+        SILENT | {"spark.sql.execution.pyspark.binaryAsBytes": "false"},
+    ],
+    indirect=True,
+    ids=["zone", "large", "extension", "legacy", "bytearray"],
+)
+@pytest.mark.parametrize("way", _WAYS)
+def test_values_of_all_types_are_given_and_taken_as_spark_does(bulk: None, tables: SparkSession, way: str) -> None:
+    rows = tables.sql(f"select b.*, {_BYTES} bin, i.item from bulk b left join items i on b.g = i.k")
+    outcomes = {}
+    for column in (*_COLUMNS, "bin"):
+        kind = rows.schema[column].dataType.simpleString()
+        frame = rows.select("id", "item", _WAYS[way](kind)(column).alias("r"))
+        outcomes[column] = _compared(frame)
+    different = {column: outcome for column, outcome in outcomes.items() if outcome is not None}
+    assert not different
+
+
+def _compared(frame: DataFrame) -> str | None:
+    """Compare a query with Spark's own run, and say how they differ."""
+    spark = frame.sparkSession
+    expected, wrong = _outcome(frame)
+    enable(spark)
+    try:
+        if not run_here(frame):
+            return f"left to Spark: {explain(frame)}"
+        rows, error = _outcome(frame)
+    finally:
+        disable(spark)
+    if error != wrong:
+        return f"{error} instead of {wrong}"
+    pairs = zip(rows, expected, strict=True)
+    return next((f"{one} instead of {two}" for one, two in pairs if one != two), None)
+
+
+def _outcome(frame: DataFrame) -> tuple[list[str], str | None]:
+    try:
+        return sorted(map(repr, frame.collect())), None
+    except PySparkException as problem:
+        return [], f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1]}"
+
+
+def test_the_table_of_values_has_every_column() -> None:
+    assert all(re.search(rf"\b{column}\b", NESTED) or column in "oyhilfdmnsatu" for column in _COLUMNS)
+
+
+# -- errors --------------------------------------------------------------------------------------------------------
+
+FAILING: dict[str, Callable[[], Callable[..., Column]]] = {
+    "raises": lambda: pandas(f.fails, "long"),
+    "raises for a value": lambda: sf.udf(f.fails_for_value, "long"),
+    "raises after the rows": lambda: pandas(f.fails_later, "long", "SCALAR_ITER"),
+    "raises from another error": lambda: pandas(f.chained_failure, "long"),
+    "gives too few": lambda: pandas(f.too_short, "long"),
+    "gives too many": lambda: pandas(f.too_long_parts, "long", "SCALAR_ITER"),
+    "gives one number": lambda: pandas(f.one_number, "long"),
+    "gives texts": lambda: pandas(f.texts, "long"),
+    "gives no iterator": lambda: pandas(f.no_iterator, "long", "SCALAR_ITER"),
+    "stops": lambda: sf.udf(f.stops, "long"),
+    "gives another array": lambda: sf.arrow_udf(f.other_array, "long"),
+    "cannot be read": lambda: pandas(f.with_unreadable(), "long"),
+}
+_OF_PYSPARK = re.compile(r'^  File "[^"]*[/\\]pyspark[/\\][^\n]*\n(?:    [^\n]*\n)*', re.MULTILINE)
+
+
+def _raised(frame: DataFrame) -> tuple[str, str]:
+    """Give the class and the text of what a query raises, without PySpark's own frames."""
+    with pytest.raises(PythonException) as raised:
+        frame.collect()
+    return type(raised.value).__name__, _OF_PYSPARK.sub("", str(raised.value))
+
+
+def _check_failures(spark: SparkSession, names: list[str]) -> None:
+    frames = {name: joined(spark).select("k", FAILING[name]()("id").alias("r")) for name in names}
+    expected = {name: _raised(frame) for name, frame in frames.items()}
+    enable(spark)
+    try:
+        assert all(map(run_here, frames.values()))
+        assert {name: _raised(frame) for name, frame in frames.items()} == expected
+    finally:
+        disable(spark)
+
+
+@silent
+def test_errors_of_functions_are_sparks_word_for_word(tables: SparkSession) -> None:
+    _check_failures(tables, ["raises", "gives too few"])
+
+
+@silent
+@pytest.mark.extra
+def test_more_errors_of_functions_are_sparks_word_for_word(tables: SparkSession) -> None:
+    _check_failures(tables, [name for name in FAILING if name not in ("raises", "gives too few")])
+
+
+@silent
+@pytest.mark.parametrize("name", ["raises", pytest.param("gives too few", marks=pytest.mark.extra)])
+def test_a_function_that_fails_is_not_called_again(tables: SparkSession, tmp_path: Path, name: str) -> None:
+    def noted(values: pd.Series) -> pd.Series:
+        with (tmp_path / "calls").open("a") as file:
+            file.write("called\n")
+        return f.fails(values) if name == "raises" else f.too_short(values)
+
+    frame = joined(tables).select("k", pandas(noted, "long")("id").alias("r")).coalesce(1)
+    enable(tables)
+    try:
+        assert run_here(frame)
+        _raised(frame)
+    finally:
+        disable(tables)
+    assert len((tmp_path / "calls").read_text().splitlines()) <= explain(frame).islands[0].tasks
+
+
+# -- what functions see and do -------------------------------------------------------------------------------------
+
+
+@forced
+def test_broadcasts_and_accumulators_are_those_of_the_program(tables: SparkSession) -> None:
+    factor, rows = tables.sparkContext.broadcast({"factor": 3}), tables.sparkContext.accumulator(0)
+
+    def counted(values: pd.Series) -> pd.Series:
+        rows.add(len(values))
+        return values * factor.value["factor"]
+
+    frame = joined(tables).select("id", pandas(counted, "long")("item").alias("r"))
+    found = rewrite(frame)
+    assert found.explanation.islands
+    expected = [(row.id, 3 * row.item) for row in joined(tables).collect()]
+    assert sorted(map(tuple, found.frame.collect())) == sorted(expected)
+    assert rows.value == len(expected)
+
+
+@pytest.mark.parametrize("spark", [EXCHANGED | {"spark.gpujoin.broadcastThreshold": "10m"}], indirect=True, ids=["cpu"])
+def test_a_side_that_every_task_needs_is_called_for_once(tables: SparkSession) -> None:
+    rows = tables.sparkContext.accumulator(0)
+
+    def counted(values: pd.Series) -> pd.Series:
+        rows.add(len(values))
+        return values
+
+    items = tables.table("items").where("k is not null").select("item", pandas(counted, "int")("k").alias("k"))
+    found = rewrite(tables.table("sales").join(items.hint("broadcast"), "k"))
+    assert found.explanation.islands
+    assert found.frame.count() > 0
+    assert rows.value == tables.table("items").where("k is not null").count()
+
+
+@forced
+def test_few_rows_are_asked_for_and_few_are_computed(tables: SparkSession, tmp_path: Path) -> None:
+    tables.range(0, 200_000, 1, 1).selectExpr("id", "id % 9 k").write.parquet(str(tmp_path / "many"))
+    rows = tables.sparkContext.accumulator(0)
+
+    def counted(values: pd.Series) -> pd.Series:
+        rows.add(len(values))
+        return values
+
+    many = tables.read.parquet(str(tmp_path / "many")).join(tables.table("items"), "k")
+    found = rewrite(many.select(pandas(counted, "long")("id").alias("r")).limit(3))
+    assert found.explanation.islands
+    assert found.frame.count() == 3
+    assert 0 < rows.value <= 40_000
+
+
+# -- what is left to Spark -----------------------------------------------------------------------------------------
+
+_LEFT: dict[str, tuple[dict[str, str], Callable[[], Callable[..., Column]], str]] = {
+    "another result each time": (
+        {},
+        lambda: pandas(f.doubled, "long").asNondeterministic(),  # type: ignore[attr-defined]
+        "is not deterministic",
+    ),
+    "pickled values": ({}, lambda: sf.udf(f.label, "string", useArrow=False), "Spark runs Python UDFs"),
+    "batches of any size": (
+        {"spark.sql.execution.arrow.maxRecordsPerBatch": "0"},
+        lambda: pandas(f.doubled, "long"),
+        "batches are of any size",
+    ),
+    "a profile": (
+        {"spark.sql.pyspark.udf.profiler": "perf"},
+        lambda: pandas(f.doubled, "long"),
+        "profiles of functions are asked for",
+    ),
+}
+
+
+@silent
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.extra) for name in _LEFT])
+def test_other_functions_are_left_to_spark_with_a_reason(tables: SparkSession, name: str) -> None:
+    settings, function, why = _LEFT[name]
+    for key, value in settings.items():
+        tables.conf.set(key, value)
+    try:
+        frame = joined(tables).select("k", function()("id").alias("r")).groupBy("r").count()
+        assert why in str(explain(frame))
+        assert not run_here(frame)
+    finally:
+        for key in settings:
+            tables.conf.unset(key)
+
+
+@silent
+def test_a_function_of_another_environment_is_left_to_spark(tables: SparkSession) -> None:
+    context, function = tables.sparkContext, pandas(f.doubled, "long")
+    context.environment["GPUJOIN_TEST"] = "here"
+    try:
+        frame = joined(tables).select("k", function("id").alias("r")).groupBy("r").count()
+        assert run_here(frame)
+    finally:
+        del context.environment["GPUJOIN_TEST"]
+    assert "other environment variables" in str(explain(frame))

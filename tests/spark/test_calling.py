@@ -1,0 +1,183 @@
+"""Functions of a query are called in a worker's process by PySpark's own code, in batches, without a session."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyspark
+import pytest
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import types as t
+from pyspark.util import PythonEvalType, try_simplify_traceback
+
+from gpujoin.engine.memory import HostMemory
+from gpujoin.engine.pipeline import run
+from gpujoin.errors import FUNCTIONS_FILE, HostMemoryError, PythonFunctionError
+from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonSettings
+from gpujoin.model.relations import ConstantTable, ExchangeSource, Limit, Output, Relation, column
+from gpujoin.spark.compat import arrow_type
+from gpujoin.spark.worker.calling import PySparkCaller
+from gpujoin.spark.worker.task import with_errors_of_functions
+
+pytestmark = pytest.mark.skipif(
+    not pyspark.__version__.startswith("4.3."), reason="other versions leave functions to Spark"
+)
+
+ROWS = pa.RecordBatch.from_pydict({"k": pa.array(range(25), pa.int64()), "v": [n / 2 for n in range(25)]})
+TYPES = {"k": t.LongType(), "v": t.DoubleType()}
+
+
+def calls(
+    function: Callable[..., Any],
+    result: t.DataType,
+    *columns: str,
+    kind: int = PythonEvalType.SQL_SCALAR_PANDAS_UDF,
+    batch_rows: int = 10,
+    child: Relation | None = None,
+) -> PythonCalls:
+    """Call a function of some columns, in batches of ten rows."""
+    child = child or ConstantTable.from_batch(ROWS)
+    command = CloudPickleSerializer().dumps((function, result))  # type: ignore[no-untyped-call]
+
+    def typed(*types: t.DataType) -> str:
+        return json.dumps(t.StructType([t.StructField(f"_{n}", each) for n, each in enumerate(types)]).jsonValue())
+
+    settings = PythonSettings(
+        kind, typed(*(TYPES[name] for name in columns)), typed(result),
+        (("spark.sql.session.timeZone", "UTC"),), batch_rows, 1 << 20,
+    )  # fmt: skip
+    inputs = tuple(Output(f"input {n}", column(child.schema, name)) for n, name in enumerate(columns))
+    call = PythonCall("f", (command,), tuple(range(len(columns))), (), "r#1", arrow_type(result))
+    return PythonCalls(child, inputs, (call,), settings)
+
+
+def results(node: Relation, **inputs: Any) -> list[Any]:
+    """Run a tree, and give its last column."""
+    batches = run(node, caller=PySparkCaller(0), **inputs)
+    return [value for batch in batches for value in batch.column(batch.num_columns - 1).to_pylist()]
+
+
+def plus(left: pd.Series, right: pd.Series) -> pd.Series:
+    return left + right
+
+
+def size(values: pd.Series) -> pd.Series:
+    return pd.Series([len(values)] * len(values))
+
+
+def in_one(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    yield pd.concat(list(parts))
+
+
+def sevenths(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    values = pd.concat(list(parts))
+    for start in range(0, len(values), 7):
+        yield values.iloc[start : start + 7]
+
+
+def test_results_stand_beside_the_rows_that_they_are_of() -> None:
+    assert results(calls(plus, t.DoubleType(), "k", "v")) == [1.5 * n for n in range(25)]
+
+
+def test_functions_are_given_batches_of_the_size_that_spark_gives() -> None:
+    assert results(calls(size, t.LongType(), "k")) == [10] * 20 + [5] * 5
+
+
+@pytest.mark.parametrize("function", [in_one, sevenths])
+def test_functions_of_all_batches_may_cut_their_results_elsewhere(function: Callable[..., Any]) -> None:
+    node = calls(function, t.LongType(), "k", kind=PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF)
+    assert results(node) == list(range(25))
+
+
+def test_a_function_of_nothing_is_called_for_each_row() -> None:
+    assert results(calls(lambda: 3, t.IntegerType(), kind=PythonEvalType.SQL_ARROW_BATCHED_UDF)) == [3] * 25
+
+
+def test_a_limit_has_few_rows_computed() -> None:
+    table = pa.table({"k": pa.array(range(100_000), pa.int64())})
+    seen: list[int] = []
+    node = calls(size, t.LongType(), "k", child=ExchangeSource(0, table.schema))
+
+    class Counting(PySparkCaller):
+        def results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in super().results(node, batches):
+                seen.append(batch.num_rows)
+                yield batch
+
+    assert sum(batch.num_rows for batch in run(Limit(node, 15), {0: table}, caller=Counting(0))) == 15
+    assert sum(seen) <= 40
+
+
+def fails(values: pd.Series) -> pd.Series:
+    raise ValueError(f"no {len(values)}")
+
+
+def test_the_traceback_of_a_function_is_as_pyspark_shows_it() -> None:
+    with pytest.raises(ValueError, match="no 10") as raised:
+        list(with_errors_of_functions(run(calls(fails, t.LongType(), "k"), caller=PySparkCaller(0))))
+    step = raised.value.__traceback__
+    assert step is not None
+    assert step.tb_next is not None
+    frames = traceback.extract_tb(step.tb_next)  # without that of this test
+    assert frames[0].filename.endswith(FUNCTIONS_FILE)
+    assert not any("gpujoin" in frame.filename.split("site-packages")[-1] for frame in frames[:-1])
+    simplified = try_simplify_traceback(step.tb_next)
+    assert simplified is not None
+    assert [frame.name for frame in traceback.extract_tb(simplified)] == ["fails"]
+
+
+@pytest.mark.parametrize("calls_first", [True, False], ids=["called", "not called"])
+def test_nothing_is_retried_once_a_function_was_called(monkeypatch: pytest.MonkeyPatch, *, calls_first: bool) -> None:
+    """What a function counts or prints is done once, whatever fails after it."""
+    called: list[int] = []
+    failed: list[bool] = []
+
+    class Counting(PySparkCaller):
+        def results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in super().results(node, batches):
+                called.append(batch.num_rows)
+                yield batch
+
+    def watch(_: HostMemory) -> None:
+        if bool(called) is calls_first and not failed:
+            failed.append(True)
+            raise HostMemoryError("of a test")
+
+    monkeypatch.setattr(HostMemory, "watch", watch)
+    rows = run(calls(size, t.LongType(), "k"), caller=Counting(0))
+    if not calls_first:
+        assert sum(batch.num_rows for batch in rows) == 25
+        return
+    with pytest.raises(HostMemoryError):
+        list(rows)
+    assert called == [10]
+
+
+def test_an_error_in_the_rows_is_none_of_the_function() -> None:
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield ROWS
+        raise KeyError("of a test")
+
+    def swallows(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+        try:
+            yield from parts
+        except KeyError:
+            return
+
+    node = calls(
+        swallows, t.LongType(), "k", kind=PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
+        child=ExchangeSource(0, ROWS.schema),
+    )  # fmt: skip
+    with pytest.raises(KeyError, match="of a test"):
+        list(run(node, {0: rows()}, caller=PySparkCaller(0)))
+
+
+def test_a_result_of_another_length_is_an_error_of_the_function() -> None:
+    node = calls(lambda values: values.iloc[1:], t.LongType(), "k")
+    with pytest.raises(PythonFunctionError, match="RESULT_ROWS_MISMATCH"):
+        results(node)
