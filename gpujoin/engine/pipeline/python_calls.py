@@ -94,7 +94,7 @@ class CallingRun:
             except GpuJoinError:
                 if not failed:
                     raise
-            except (Exception, SystemExit) as problem:  # noqa: BLE001  # the user's code raises whatever it likes
+            except (Exception, SystemExit) as problem:  # the user's code raises whatever it likes
                 if not failed:
                     raise PythonFunctionError(problem) from problem
             if failed:  # which a function may have caught
