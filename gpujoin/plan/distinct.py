@@ -23,7 +23,19 @@ import pyarrow.types as pat
 
 from gpujoin.model.expressions import Call, ColumnRef, Expression, Function, Literal, conjuncts
 from gpujoin.model.files import Bounds
-from gpujoin.model.relations import Filter, Join, Limit, PartialAggregate, Project, Relation, Scan, TopN, Union, Window
+from gpujoin.model.relations import (
+    Filter,
+    Join,
+    Limit,
+    PartialAggregate,
+    Project,
+    PythonCalls,
+    Relation,
+    Scan,
+    TopN,
+    Union,
+    Window,
+)
 
 _INEXACT = 3.0
 """Dictionaries are compressed: a column may have so many times the values that their sizes tell of."""
@@ -89,7 +101,7 @@ def distinct_in_node(node: Relation, below: Sequence[DistinctValues]) -> Distinc
             values = below[0]
             keys = [distinct_in_expression(key.expression, values) for key in node.keys]
             return (*keys, *[None] * (len(node.schema) - len(keys)))
-        case Window():
+        case Window() | PythonCalls():
             values = below[0]
             return (*values, *[None] * (len(node.schema) - len(values)))
         case Join():

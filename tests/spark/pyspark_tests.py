@@ -86,7 +86,7 @@ def planning_everything(planned: Planned) -> Iterator[None]:
                 hook = _hook(planned, getattr(DataFrame, name))
                 stack.enter_context(mock.patch.object(DataFrame, name, hook))
         stack.enter_context(mock.patch.object(island, "_may_top", _may_top))
-        stack.enter_context(mock.patch.object(island, "_pays", lambda _: True))
+        stack.enter_context(mock.patch.object(island, "_pays", return_value=True))
         yield
 
 

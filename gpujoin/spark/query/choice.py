@@ -236,9 +236,9 @@ def arrange(
         several = dataclasses.replace(limits, cores=max(2, cores))
         return _in_stages(island, options, several) or _one_task(island, options, limits, cores if local else 1)
     small = island.work_bytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
-    if calls:  # a function holds the interpreter: threads of one task would wait for one another
+    if calls:  # a function holds Python's interpreter, so that threads of one task call none at the same time
         staged = _in_stages(island, options, limits)
-        return staged or _one_task(island, options, limits, 1)
+        return staged or _one_task(island, options, limits, cores if local else 1)
     if local and small and not _may_stream(island):
         return _one_task(island, options, limits, cores)
     staged = _in_stages(island, options, limits)
