@@ -8,7 +8,8 @@ like any others, its results are columns like any others::
     k  v  g        k  v  g  plus(v * 2, g)
     1  2  3        1  2  3  7
 
-A function of ``mapInPandas`` or ``mapInArrow`` is given all rows of a task, and gives others in their place.
+A function of ``mapInPandas`` or ``mapInArrow`` is given all rows of a task, one of ``applyInPandas`` or
+``applyInArrow`` the rows of each group, and gives others in their place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from gpujoin.errors import RelationError
 from gpujoin.model.expressions import ColumnRef
-from gpujoin.model.relation import OneInput, Output, check_over, column
+from gpujoin.model.relation import OneInput, Output, check_over, check_position, column
 from gpujoin.model.trees import Structural
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 class PythonCall(Structural):
     """One call, perhaps of a function of another one's result."""
 
-    name: str
-    """Name of the function, for people."""
+    names: tuple[str, ...]
+    """Names of the functions, for people, the innermost first."""
     functions: tuple[bytes, ...]
-    """Pickled functions, the innermost first: each takes the result of the one before it."""
+    """The functions, pickled: each takes the result of the one before it."""
     arguments: tuple[int, ...]
     """Which of the node's inputs the innermost takes by position."""
     keywords: tuple[tuple[str, int], ...]
@@ -73,7 +74,7 @@ class PythonStep(OneInput):
 
 @dataclass(frozen=True, eq=False)
 class PythonRows(PythonStep):
-    """The rows that a Python function makes of all rows of a task."""
+    """The rows that a Python function makes of all rows of a task, or of those of each group."""
 
     name: str
     """Name of the function, for people."""
@@ -82,10 +83,18 @@ class PythonRows(PythonStep):
     columns: pa.Schema
     """Columns of the rows that it gives."""
     settings: PythonSettings
+    arguments: tuple[int, ...] = (0,)
+    """What PySpark is told of the columns that are keys and values: ``resolveArgOffsets`` of Spark's."""
+    keys: tuple[int, ...] | None = None
+    """Columns by whose values rows are grouped; all rows of a group are in one task. ``None``: there are no groups."""
 
     @property
     def schema(self) -> pa.Schema:
         return self.columns
+
+    def __post_init__(self) -> None:
+        for position in self.keys or ():
+            check_position(position, self.child.schema, "group's key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,3 +153,6 @@ class PythonCaller(Protocol):
 
     def rows(self, node: PythonRows, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for batches of its input; gives batches with the node's columns."""
+
+    def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Call the function of a node for each group of rows; gives batches with the node's columns."""

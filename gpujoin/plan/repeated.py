@@ -15,7 +15,7 @@ from typing import Any
 
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression, Literal
-from gpujoin.model.relations import Join, Output, PartialAggregate, Relation, Scan, SortKey, Window
+from gpujoin.model.relations import Join, Output, PartialAggregate, PythonStep, Relation, Scan, SortKey, Window
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.windows import FramedAggregate, WindowCall
 
@@ -27,7 +27,7 @@ _NOT_COMPARED_OF_SCANS = frozenset({"index", "selectivity", "distinct"})
 
 @dataclass(frozen=True)
 class RepeatedParts:
-    """Parts with a join, an aggregation or a window that are read several times."""
+    """Parts with a join, an aggregation, a window or a Python function that are read several times."""
 
     kinds: Mapping[Relation, int]
     """The number of each such part, by its topmost node; parts alike have the same."""
@@ -61,7 +61,7 @@ class Kinds:
 
     def __init__(self) -> None:
         self.worth_keeping: set[Relation] = set()
-        """Nodes at or above a join, an aggregation or a window."""
+        """Nodes at or above a join, an aggregation, a window or a Python function."""
         self._numbers: dict[Hashable, int] = {}
         self._kinds: dict[Relation, int] = {}
 
@@ -72,7 +72,7 @@ class Kinds:
             kind = self._numbers.setdefault(self._likeness(node), len(self._numbers))
             self._kinds[node] = kind
             below = any(child in self.worth_keeping for child in node.children)
-            if below or isinstance(node, (Join, PartialAggregate, Window)):
+            if below or isinstance(node, (Join, PartialAggregate, Window, PythonStep)):
                 self.worth_keeping.add(node)
         return kind
 

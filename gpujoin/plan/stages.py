@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpujoin.errors import KeyTypeError
@@ -30,6 +30,7 @@ from gpujoin.model.relations import (
     Limit,
     PartialAggregate,
     Project,
+    PythonRows,
     Relation,
     Scan,
     SparkSource,
@@ -115,7 +116,9 @@ class _Planner:
             case TopN() | Limit() if node.final:
                 return self._limited(tree, node, below)
             case Window():
-                return self._window(tree, node, below)
+                return self._partitioned(tree, node.partition, below)
+            case PythonRows(keys=tuple() as keys):
+                return self._partitioned(tree, keys, below)
         return below.above(tree.over([below.rows]))
 
     def _join(self, tree: ColumnTree, planning: Planning) -> Part | None:
@@ -182,13 +185,14 @@ class _Planner:
         cut = _cut_by(below, keys, output)
         return None if cut is None else self.planning.cut(below, cut, node)
 
-    def _window(self, tree: ColumnTree, node: Window, below: Part) -> Part | None:
-        """All rows of a partition are in one task."""
+    def _partitioned(self, tree: ColumnTree, partition: Sequence[int], below: Part) -> Part | None:
+        """All rows with equal values in some columns of the input are in one task."""
         (child,) = tree.inputs
         keys = [child.ids[n] for n in node.partition]
         below = self._by_buckets(below, keys)
+        keys = [child.ids[n] for n in partition]
         if not _together(below, set(keys)):
-            brought = self._bring_together(below, keys, child.positions.keys(), node.child)
+            brought = self._bring_together(below, keys, child.positions.keys(), child.relation)
             if brought is None:
                 return None
             below = brought

@@ -222,7 +222,9 @@ class _StageWriter:
             case PythonCalls():
                 return self._python(node, inputs[0])
             case PythonRows():
-                return self._operation(node, f"Python {node.name} of all rows of a task", inputs, _plain_columns(node))
+                by = ", ".join(columns[key].text for key in node.keys or ())
+                given = "all rows of a task" if node.keys is None else f"each group by {by}"
+                return self._operation(node, f"Python {node.name} of {given}", inputs, _plain_columns(node))
         return self._operation(node, _name(node), inputs)
 
     def _operation(
@@ -322,7 +324,10 @@ class _StageWriter:
         texts = []
         for call in node.calls:
             arguments = [values[n] for n in call.arguments] + [f"{name} => {values[n]}" for name, n in call.keywords]
-            texts.append(f"{call.name}({', '.join(arguments)})")
+            text = ", ".join(arguments)
+            for name in call.names:
+                text = f"{name}({text})"
+            texts.append(text)
         results = [_with_name(call.result, Words(text)) for call, text in zip(node.calls, texts, strict=True)]
         return self._operation(node, f"Python {', '.join(texts)}", [below], [*below.columns, *results])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,10 +16,12 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import types as t
 from pyspark.util import PythonEvalType, try_simplify_traceback
 
+from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import FUNCTIONS_FILE, HostMemoryError, PythonFunctionError
-from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonSettings
+from gpujoin.model.pipeline import PipelineMetrics
+from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonRows, PythonSettings
 from gpujoin.model.relations import ConstantTable, ExchangeSource, Limit, Output, Relation, column
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.worker.calling import PySparkCaller
@@ -52,7 +55,7 @@ def calls(
         (("spark.sql.session.timeZone", "UTC"),), batch_rows, 1 << 20,
     )  # fmt: skip
     inputs = tuple(Output(f"input {n}", column(child.schema, name)) for n, name in enumerate(columns))
-    call = PythonCall("f", (command,), tuple(range(len(columns))), (), "r#1", arrow_type(result))
+    call = PythonCall(("f",), (command,), tuple(range(len(columns))), (), "r#1", arrow_type(result))
     return PythonCalls(child, inputs, (call,), settings)
 
 
@@ -181,3 +184,96 @@ def test_a_result_of_another_length_is_an_error_of_the_function() -> None:
     node = calls(lambda values: values.iloc[1:], t.LongType(), "k")
     with pytest.raises(PythonFunctionError, match="RESULT_ROWS_MISMATCH"):
         results(node)
+
+
+# -- rows of a task, and of groups -----------------------------------------------------------------------------------
+
+
+def of_rows(
+    function: Callable[..., Any], child: Relation, kind: int, keys: tuple[int, ...] | None = None, batch_rows: int = 10
+) -> PythonRows:
+    """Call a function of all rows with columns ``k`` and ``v``, or of those of each group by a key."""
+    given = t.StructType([t.StructField(name, dtype) for name, dtype in TYPES.items()])
+    result = t.StructType().add("n", "long").add("total", "double")
+    command = CloudPickleSerializer().dumps((function, result))  # type: ignore[no-untyped-call]
+    settings = PythonSettings(
+        kind, json.dumps(given.jsonValue()), json.dumps(result.jsonValue()),
+        (("spark.sql.session.timeZone", "UTC"),), batch_rows, 1 << 20,
+    )  # fmt: skip
+    columns = pa.schema([("n", pa.int64()), ("total", pa.float64())])
+    arguments = (0,) if keys is None else (len(keys) + 3, len(keys), *keys, 0, 1)
+    return PythonRows(child, "f", command, columns, settings, arguments, keys)
+
+
+def counted(parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for rows in parts:
+        yield pd.DataFrame({"n": [len(rows)], "total": [rows.v.sum()]})
+
+
+def counted_batches(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in parts:
+        yield pa.RecordBatch.from_pydict({"n": [rows.num_rows], "total": [float(rows.num_rows)]})
+
+
+def totals(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"n": [len(rows)], "total": [rows.v.sum()]})
+
+
+def totals_of_key(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+    return pa.table({"n": [rows.num_rows], "total": [float(key[0].as_py() or -1)]})
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (counted, PythonEvalType.SQL_MAP_PANDAS_ITER_UDF),
+        (counted_batches, PythonEvalType.SQL_MAP_ARROW_ITER_UDF),
+    ],
+    ids=["pandas", "arrow"],
+)
+def test_a_function_of_all_rows_is_given_batches(function: Callable[..., Any], kind: int) -> None:
+    rows = pa.Table.from_batches(run(of_rows(function, ConstantTable.from_batch(ROWS), kind), caller=PySparkCaller(0)))
+    assert rows["n"].to_pylist() == [10, 10, 5]
+
+
+KEYED = pa.RecordBatch.from_pydict(
+    {"k": pa.array([3, None, 1, 3, 1, None, 3], pa.int64()), "v": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]}
+)
+GROUPS = [(2, 20.0), (2, 34.0), (3, 73.0)]
+
+
+@pytest.mark.parametrize("budget", [1 << 28, 1], ids=["in memory", "by way of the disk"])
+def test_a_function_of_groups_is_given_all_rows_of_each(tmp_path: Path, budget: int) -> None:
+    pieces = [KEYED.slice(n, 2) for n in range(0, 7, 2)]
+    node = of_rows(totals, ExchangeSource(0, KEYED.schema), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF, (0,))
+    options, metrics = Options(memory_budget=budget, spill_dir=str(tmp_path)), PipelineMetrics()
+    batches = run(node, {0: pieces}, caller=PySparkCaller(0), options=options, metrics=metrics, piece_bytes=1)
+    rows = pa.Table.from_batches(batches)
+    assert (metrics.spills > 0) is (budget == 1)
+    assert sorted(zip(rows["n"].to_pylist(), rows["total"].to_pylist(), strict=True)) == GROUPS
+
+
+def test_a_function_of_groups_is_given_the_key() -> None:
+    node = of_rows(totals_of_key, ConstantTable.from_batch(KEYED), PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF, (0,))
+    rows = pa.Table.from_batches(run(node, caller=PySparkCaller(0)))
+    assert sorted(zip(rows["n"].to_pylist(), rows["total"].to_pylist(), strict=True)) == [
+        (2, -1.0), (2, 1.0), (3, 3.0),
+    ]  # fmt: skip
+
+
+def test_a_group_comes_in_several_batches_if_it_is_large() -> None:
+    sizes: list[int] = []
+    rows = pa.RecordBatch.from_pydict({"k": pa.array([7] * 25, pa.int64()), "v": [1.0] * 25})
+
+    class Counting(PySparkCaller):
+        def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+            def noted(group: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                for batch in group:
+                    sizes.append(batch.num_rows)
+                    yield batch
+
+            return super().of_groups(node, map(noted, groups))
+
+    node = of_rows(totals, ConstantTable.from_batch(rows), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF, (0,))
+    assert pa.Table.from_batches(run(node, caller=Counting(0)))["n"].to_pylist() == [25]
+    assert sizes == [10, 10, 5]

@@ -8,10 +8,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, PythonFunctionError, RelationError
+from gpujoin.model.hostgather import take
+from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.python_calls import PythonRows
+from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 
 if TYPE_CHECKING:
     from gpujoin.model.pipeline import PipelineMetrics
@@ -45,7 +51,10 @@ class CallingRun:
         """
         if self._caller is None:
             raise RelationError("nothing was given to run() that calls Python functions")
-        if isinstance(node, PythonRows):
+        if isinstance(node, PythonRows) and node.keys is not None:
+            groups = _groups(node, node.keys, pieces, backend, piece_bytes)
+            rows = self._results(partial(self._caller.of_groups, node), groups)
+        elif isinstance(node, PythonRows):
             given = _batches(node, pieces, backend, piece_bytes)
             rows = self._results(partial(self._caller.rows, node), given)
         else:
@@ -65,20 +74,20 @@ class CallingRun:
             yield backend.take_in(batches, node.schema, metrics)
 
     def _results(
-        self, call: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], batches: Iterator[pa.RecordBatch]
+        self, call: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]], given: Iterator[Any]
     ) -> Iterator[pa.RecordBatch]:
         """Call functions; an error of theirs is told apart from one in computing the rows that they are given.
 
         The first rows are there before anything is called: what fails until then is tried again.
         """
         failed: list[BaseException] = []
-        first = list(itertools.islice(batches, 1))
+        first = list(itertools.islice(given, 1))
         self._called = True
 
-        def watched() -> Iterator[pa.RecordBatch]:
+        def watched() -> Iterator[Any]:
             try:
                 yield from first
-                yield from batches
+                yield from given
             except GeneratorExit:
                 raise
             except BaseException as problem:
@@ -109,6 +118,37 @@ def _batches(node: PythonRows, pieces: Iterator[Any], backend: Any, piece_bytes:
     for piece in pieces:
         for batch in backend.give_out(piece, node.child.schema, piece_bytes):
             yield from _parts(batch, node.settings)
+
+
+def _groups(
+    node: PythonRows, keys: tuple[int, ...], pieces: Iterator[Any], backend: Any, piece_bytes: int
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Give the rows of each group of pieces that have whole groups, in batches of the size that Spark gives."""
+    schema = node.child.schema
+    pairs = tuple(KeyPair(key, key, NullEquality.EQUAL) for key in keys)
+    codec = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), schema, schema)
+    for piece in pieces:
+        batches = list(backend.give_out(piece, schema, piece_bytes))
+        for rows in _sorted_by(codec, pa.Table.from_batches(batches, schema)):
+            yield _parts(rows, node.settings)
+
+
+def _sorted_by(codec: KeyCodec, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Give the rows of each group, one after another."""
+    codes = codec.codes(rows, Side.LEFT)
+    names = [f"k{n}" for n in range(codes.num_columns)]
+    order = pc.sort_indices(codes.rename_columns(names), sort_keys=[(name, "ascending") for name in names])
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[:1] = True
+    for column in codes.columns:
+        values = pc.take(column, order).combine_chunks()
+        same = pc.equal(values[:-1], values[1:]).to_numpy(zero_copy_only=False)
+        is_first[1:] |= ~same
+    starts = np.flatnonzero(is_first)
+    (whole,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
+    ordered = pa.RecordBatch.from_arrays([take(column, order) for column in whole.columns], schema=rows.schema)
+    for start, end in itertools.pairwise([*starts.tolist(), len(order)]):
+        yield ordered.slice(start, end - start)
 
 
 def _inputs(

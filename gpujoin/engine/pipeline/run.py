@@ -23,6 +23,7 @@ from gpujoin.engine.pipeline.clock import OUTPUT
 from gpujoin.engine.pipeline.context import Piece, RunContext, RunSettings
 from gpujoin.engine.pipeline.explode import exploded
 from gpujoin.engine.pipeline.join_nodes import JoinNodes
+from gpujoin.engine.pipeline.partitions import PartitionRun
 from gpujoin.engine.pipeline.placement import MixedPipeline
 from gpujoin.engine.pipeline.python_calls import CallingRun
 from gpujoin.engine.pipeline.recovery import Attempt, ReplayableInput, run_attempts
@@ -225,10 +226,7 @@ class _Run(RunContext):
             case Explode():
                 return self._explode(node)
             case PythonCalls() | PythonRows():
-                called = self.settings.calling.pieces(
-                    node, self.pieces(node.child), self.backend, self.metrics, self.settings.piece_bytes
-                )
-                return self.counts.pass_on(node, called, self.backend.size)
+                return self.counts.pass_on(node, self._called(node), self.backend.size)
             case Join():
                 return JoinNodes(self).pieces(node)
             case PartialAggregate():
@@ -254,6 +252,18 @@ class _Run(RunContext):
             for batch in self.backend.give_out(piece, node.child.schema, self.settings.piece_bytes):
                 for rows in exploded(batch, node):
                     yield self.backend.take_in([rows], node.schema, self.metrics)
+
+    def _called(self, node: PythonCalls | PythonRows) -> Iterator[Piece]:
+        with ExitStack() as stack:
+            pieces, keys = self.pieces(node.child), node.keys if isinstance(node, PythonRows) else None
+            if keys is not None:
+                whole_groups = PartitionRun(
+                    node.child.schema, keys, self.backend, self.memory, self.metrics, self.options.batch_bytes,
+                    partial(self.new_store, stack),
+                )  # fmt: skip
+                pieces = whole_groups.pieces(pieces)
+            calling, piece_bytes = self.settings.calling, self.settings.piece_bytes
+            yield from calling.pieces(node, pieces, self.backend, self.metrics, piece_bytes)
 
     # -- sources ---------------------------------------------------------------------------------------------
 
@@ -301,7 +311,10 @@ class _Run(RunContext):
     def _window(self, node: Window) -> Iterator[Piece]:
         with ExitStack() as stack:
             new_store = partial(self.new_store, stack)
-            run = WindowRun(node, self.backend, self.memory, self.metrics, self.options.batch_bytes, new_store)
+            run = WindowRun(
+                node.child.schema, node.partition, self.backend, self.memory, self.metrics, self.options.batch_bytes,
+                new_store, node,
+            )  # fmt: skip
             yield from self.counts.pass_on(node, run.pieces(self.pieces(node.child)), self.backend.size)
 
     def _top(self, node: TopN) -> Iterator[Piece]:

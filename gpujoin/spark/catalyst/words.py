@@ -34,7 +34,7 @@ from gpujoin.model.sqltext import (
 )
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError, python_value
 
-OF_OPTIMIZER = re.compile(r"_(grouping\w+|gen_alias_\d+|we?\d+|extract_\w+|common_expr_\d+)(#\d+)*|pythonUDF\d+")
+OF_OPTIMIZER = re.compile(r"(_(grouping\w+|gen_alias_\d+|we?\d+|extract_\w+|common_expr_\d+)|pythonUDF\d+)(#\d+)*")
 """Names that Spark's optimizer gives to what it computes apart."""
 _OPERATORS = {
     "Or": "or", "And": "and", "EqualTo": "=", "EqualNullSafe": "<=>", "LessThan": "<", "LessThanOrEqual": "<=",

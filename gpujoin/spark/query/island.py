@@ -67,7 +67,7 @@ from gpujoin.spark.query.trees.nodes import (
     written_rows,
 )
 from gpujoin.spark.query.trees.pivot import is_pivot
-from gpujoin.spark.query.trees.python_calls import ROWS, python_calls, python_rows
+from gpujoin.spark.query.trees.python_calls import CALLS, ROWS, python_calls, python_rows
 from gpujoin.spark.query.trees.windows import group_limit, window
 
 BUILDERS: dict[str, BuildNode] = {
@@ -89,15 +89,17 @@ BUILDERS: dict[str, BuildNode] = {
     "LocalLimit": local_limit,
     "Offset": limit,
     "Generate": generate,
-    "ArrowEvalPython": python_calls,
+    CALLS: python_calls,
     **dict.fromkeys(REPARTITIONS, repartition),
 }
 """How each class of plan nodes becomes a fragment."""
 
 AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
-_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union", "ArrowEvalPython", *ROWS})
-_PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand", "ArrowEvalPython", *ROWS})
+_ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union", CALLS, *ROWS})
+_PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand", CALLS, "MapInPandas", "MapInArrow"})
 """Nodes whose rows stay in the tasks of their input."""
+_ALONE = frozenset({"Window", CALLS, *ROWS})
+"""Nodes for which an island is made also where it has neither a join nor an aggregation."""
 _SHARED = 4
 """A union is the topmost node where at least one in so many bytes would be read for parts that its inputs share."""
 _VALUE_BYTES = 8
@@ -342,7 +344,7 @@ def _may_top(node: PlanNode) -> bool:
     if node.class_name == AGGREGATE:
         return True
     return node.name in _ROWS_FROM and any(
-        inner.class_name in JOINS or inner.class_name == AGGREGATE or inner.name == "Window" for inner in node.walk()
+        inner.class_name in JOINS or inner.class_name == AGGREGATE or inner.name in _ALONE for inner in node.walk()
     )
 
 

@@ -7,10 +7,11 @@ PySpark reads pickled functions and makes of them one function from Arrow batche
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as pat
+from pyspark.util import PythonEvalType
 
 from gpujoin.errors import GpuJoinError
 from gpujoin.spark.shuffle.scattering import conform
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     _Call = tuple[Sequence[bytes], Sequence[int], Sequence[tuple[str, int]]]
     """Functions, the innermost first, and what the innermost is given by position and by name."""
-    _BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    _BatchFunction = Callable[[Iterator[Any]], Iterator[pa.RecordBatch]]
 
 
 class PySparkCaller:
@@ -48,16 +49,25 @@ class PySparkCaller:
 
     def rows(self, node: PythonRows, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for batches of its input; see `gpujoin.model.python_calls`."""
-        given, results = _schemas(node.settings)
-        structs = (_as_struct(conform(batch, given)) for batch in batches)
-        for structs_given in self._function(node.settings, [((node.function,), (0,), ())])(structs):
-            batch = pa.RecordBatch.from_struct_array(structs_given.column(0))
+        given, _ = _schemas(node.settings)
+        return self._rows(node, (_as_struct(conform(batch, given)) for batch in batches))
+
+    def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Call the function of a node for each group of rows; see `gpujoin.model.python_calls`."""
+        given, _ = _schemas(node.settings)
+        form = _as_struct if node.settings.kind in _GROUPS_OF_ARROW else _as_it_is
+        return self._rows(node, ((form(conform(batch, given)) for batch in group) for group in groups))
+
+    def _rows(self, node: PythonRows, given: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+        """Call the function of a node, which gives rows as structs."""
+        _, results = _schemas(node.settings)
+        for structs in self._function(node.settings, [((node.function,), node.arguments, ())])(given):
+            batch = pa.RecordBatch.from_struct_array(structs.column(0))
             _check(batch.schema, results)
             yield conform(batch, node.schema)
 
     def _function(self, settings: PythonSettings, calls: Sequence[_Call]) -> _BatchFunction:
         """Have PySpark make one function of several calls."""
-        from pyspark.util import PythonEvalType
         from pyspark.worker import EvalConf, RunnerConf, read_udfs
         from pyspark.worker_message import UDFInfo
         from pyspark.worker_util import pickleSer
@@ -71,6 +81,17 @@ class PySparkCaller:
         conf = RunnerConf(dict(settings.settings))
         function = read_udfs(pickleSer, read, settings.kind, conf, evaluated)[0]  # type: ignore[no-untyped-call]
         return partial(function, self._partition)
+
+
+_GROUPS_OF_ARROW = {
+    PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF,
+    getattr(PythonEvalType, "SQL_GROUPED_MAP_ARROW_ITER_UDF", None),  # since PySpark 4.1
+}
+"""Functions of groups that are given whole rows as structs; the others are given columns."""
+
+
+def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
 
 
 def _as_struct(batch: pa.RecordBatch) -> pa.RecordBatch:

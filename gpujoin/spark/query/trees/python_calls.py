@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _VERSIONS = ("4.3.",)
 """Releases of PySpark whose worker hands out what converts a function's rows (``pyspark.worker.read_udfs``)."""
-_KINDS = {
+_KINDS: set[int | None] = {
     PythonEvalType.SQL_ARROW_BATCHED_UDF,
     PythonEvalType.SQL_SCALAR_PANDAS_UDF,
     PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF,
@@ -43,12 +43,26 @@ _KINDS = {
     getattr(PythonEvalType, "SQL_SCALAR_ARROW_ITER_UDF", None),
 }
 """Functions of a row, or of a column's values, that are given Arrow data."""
-_ROWS = {
-    "MapInPandas": PythonEvalType.SQL_MAP_PANDAS_ITER_UDF,
-    "MapInArrow": PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+_ROWS: dict[str, set[int | None]] = {
+    "MapInPandas": {PythonEvalType.SQL_MAP_PANDAS_ITER_UDF},
+    "MapInArrow": {PythonEvalType.SQL_MAP_ARROW_ITER_UDF},
+    "FlatMapGroupsInPandas": {
+        PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF,
+        getattr(PythonEvalType, "SQL_GROUPED_MAP_PANDAS_ITER_UDF", None),
+    },
+    "FlatMapGroupsInArrow": {
+        PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF,
+        getattr(PythonEvalType, "SQL_GROUPED_MAP_ARROW_ITER_UDF", None),
+    },
 }
-"""Functions of all rows of a task, by the plan's nodes."""
+"""Functions of all rows of a task, or of those of a group, by the plan's nodes."""
+_KEY_TYPES = (
+    t.BooleanType, t.IntegralType, t.DecimalType, t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType,
+)  # fmt: skip
+"""Of keys whose equal values are the same: Spark puts 0.0 and -0.0 into one group if they meet in one task."""
 ROWS = frozenset(_ROWS)
+CALLS = "ArrowEvalPython"
+"""The node of functions of columns' values that are given Arrow data."""
 _ZONE = "spark.sql.session.timeZone"
 _CONVERSION = (
     "spark.sql.execution.pandas.convertToArrowArraySafely",
@@ -103,7 +117,7 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
         types.append(column.data_type)
         calls.append(
             PythonCall(
-                str(function.node.fields["name"]),
+                function.names,
                 function.commands,
                 tuple(place(argument) for argument in function.arguments),
                 tuple((name, place(argument)) for name, argument in function.keywords),
@@ -120,24 +134,53 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
 
 
 def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
-    """Call the function of a ``MapInPandas`` or ``MapInArrow`` for the rows of its input."""
-    (call, child) = node.expression("functionExpr"), node.children[0]
-    _check_kind(_ROWS[node.name], node)
-    if node.fields["isBarrier"] or node.jvm.profile().isDefined():
+    """Call the function of a node for all rows of its input, or for those of each group."""
+    call, child = node.expression("functionExpr"), node.children[0]
+    kind = int(call.fields["evalType"])
+    if kind not in _ROWS[node.name]:
+        raise NotTranslatableError(f"functions of kind {kind} are not called here")
+    _check_kind(kind, node)
+    given: list[Node] = list(child.output)
+    keys: tuple[int, ...] | None = None
+    arguments: tuple[int, ...] = (0,)
+    if "groupingAttributes" in node.fields:
+        given, keys, arguments = _of_groups(node)
+    elif node.fields["isBarrier"] or node.jvm.profile().isDefined():
         raise NotTranslatableError("Spark runs functions that ask for barriers or resources")
-    names = [str(column.fields["name"]) for column in child.output]
+    names = [str(column.fields["name"]) for column in given]
     if not names or len(set(names)) < len(names):
         raise NotTranslatableError("a function is not given rows without columns, or with several of one name, here")
     (function,) = _read(call, builder).commands
-    for column in (*child.output, *node.output):
+    for column in (*given, *node.output):
         check_column(column)
         _check_type(column)
-    ids = [column.expr_id for column in child.output]
+    ids = [column.expr_id for column in given]
     below = builder.build(child, frozenset(ids)).select(ids)
-    settings = _settings(node, _ROWS[node.name], _named(child.output), _named(node.output))
+    settings = _settings(node, kind, _named(given), _named(node.output))
     schema = pa.schema([pa.field(f"{c.fields['name']}#{c.expr_id}", arrow_type(c.data_type)) for c in node.output])
-    relation = PythonRows(below.relation, str(call.fields["name"]), function, schema, settings)
+    name = str(call.fields["name"])
+    relation = PythonRows(below.relation, name, function, schema, settings, arguments, keys)
     return Fragment.from_columns(relation, (column.expr_id for column in node.output))
+
+
+def _of_groups(node: PlanNode) -> tuple[list[Node], tuple[int, ...], tuple[int, ...]]:
+    """Give the columns that a function of groups is given, the keys among them, and what PySpark is told of them.
+
+    Spark gives the keys first, but for those that are columns of the rows too (``PandasGroupUtils.resolveArgOffsets``).
+    """
+    keys = node.expressions("groupingAttributes")
+    values = node.children[0].output[len(keys) :]
+    if not keys:
+        raise NotTranslatableError("Spark runs a function of all rows as one group")
+    for key in keys:
+        if not isinstance(key.data_type, _KEY_TYPES):
+            raise NotTranslatableError(f"{key} has type {key.data_type.simpleString()}, by which Spark groups here")
+    ids = [value.expr_id for value in values]
+    own = [key for key in keys if key.expr_id not in ids]
+    given = [*own, *values]
+    places = tuple(own.index(key) if key in own else len(own) + ids.index(key.expr_id) for key in keys)
+    of_values = range(len(own), len(given))
+    return given, places, (len(keys) + len(of_values) + 1, len(keys), *places, *of_values)
 
 
 @dataclass(frozen=True)
@@ -146,6 +189,7 @@ class _Function:
 
     node: Node
     """The outermost call."""
+    names: tuple[str, ...]
     commands: tuple[bytes, ...]
     arguments: tuple[Node, ...]
     keywords: tuple[tuple[str, Node], ...]
@@ -165,7 +209,8 @@ def _read(call: Node, builder: TreeBuilder) -> _Function:
         raise NotTranslatableError(f"{call.fields['name']} is not a function as PySpark makes them") from problem
     named = [child for child in chain[-1].children if child.name == "NamedArgumentExpression"]
     plain = tuple(child for child in chain[-1].children if child not in named)
-    return _Function(call, commands, plain, tuple((str(each.fields["key"]), each.children[0]) for each in named))
+    names = tuple(str(part.fields["name"]) for part in reversed(chain))
+    return _Function(call, names, commands, plain, tuple((str(each.fields["key"]), each.children[0]) for each in named))
 
 
 def _command(call: Node, builder: TreeBuilder) -> bytes:
@@ -194,7 +239,7 @@ def _check_kind(kind: int, node: PlanNode) -> None:
 def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
     if not pyspark.__version__.startswith(_VERSIONS):
         return f"PySpark {pyspark.__version__} has another interface for them"
-    if kind not in {*_KINDS, *_ROWS.values()}:
+    if kind not in _KINDS.union(*_ROWS.values()):
         return "their arguments are pickled, and not given as Arrow data (spark.sql.execution.pythonUDF.arrow.enabled)"
     for name, what in _WATCHED.items():
         if conf.get(name, "false").lower() not in ("false", ""):

@@ -48,7 +48,7 @@ import scala.collection.immutable.Seq;
 /**
  * The optimizer rule that asks Python for a plan, for queries and for the queries of writes.
  *
- * <p>Whatever has neither a join nor an aggregation is answered here, without a call to Python. So is a plan that the
+ * <p>Whatever has no join, aggregation, window or Python function is answered here, without a call to Python. So is a plan that the
  * rule has made: Spark applies its rules until nothing changes. And so is what planning itself runs, since the rule is
  * suspended while Python plans.
  *
@@ -200,7 +200,7 @@ public final class PythonRule extends Rule {
         disabled = true;
     }
 
-    /** Tells whether the rule plans all queries that have a join, an aggregation or a window. */
+    /** Tells whether the rule plans all queries that have a join, an aggregation, a window or a Python function. */
     public boolean isForEveryQuery() {
         return !disabled && !gpuJoinsOnly;
     }
@@ -418,7 +418,7 @@ public final class PythonRule extends Rule {
 
     private static boolean mayBeReplaced(LogicalPlan query) {
         return query.containsPattern(TreePattern.JOIN()) || query.containsPattern(TreePattern.AGGREGATE())
-            || query.containsPattern(TreePattern.WINDOW());
+            || query.containsPattern(TreePattern.WINDOW()) || query.containsPattern(TreePattern.PYTHON_UDF());
     }
 
     /** What a query is optimized for; null where the rule keeps out. What a command runs by itself it may write. */
