@@ -159,3 +159,36 @@ def with_unreadable() -> Callable[[pd.Series], pd.Series]:
         return values + (value is None)
 
     return function
+
+
+def large_rows(parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    for rows in parts:
+        yield pd.DataFrame({"item": rows["item"], "label": rows.s + "!"})[rows["item"] > 10]
+
+
+def large_batches(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in parts:
+        yield rows.filter(pc.greater(rows["item"], 10)).select(["item", "s"])
+
+
+def spread(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"k": [rows.k.iloc[0]], "n": [len(rows)], "s": [float(rows["item"].max() - rows["item"].min())]}
+    )
+
+
+def spread_of_key(key: tuple[Any, ...], rows: pd.DataFrame) -> pd.DataFrame:
+    length = None if pd.isna(key[1]) else int(key[1])
+    return pd.DataFrame({"k": [key[0]], "l": pd.array([length], "Int32"), "n": [len(rows)]})
+
+
+def counted_table(key: tuple[Any, ...], rows: pa.Table) -> pa.Table:
+    return pa.table({"k": pa.array([key[0].as_py()], pa.int32()), "n": [rows.num_rows]})
+
+
+def of_text(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"s": [rows.s.iloc[0]], "n": [len(rows)]})
+
+
+def of_weight(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"n": [len(rows)]})

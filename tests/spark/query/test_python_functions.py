@@ -161,6 +161,51 @@ def test_more_functions_are_called_within_islands(tables: SparkSession, name: st
     check_all({name: frame}, empty=["over no rows"])
 
 
+# -- rows of a task, and of groups -----------------------------------------------------------------------------------
+
+OF_ROWS: dict[str, Query] = {
+    "of pandas' frames": lambda spark: (
+        joined(spark).select("id", "item", "s").mapInPandas(f.large_rows, "item long, label string")
+    ),
+    "of batches": lambda spark: (
+        joined(spark).select("id", "item", "s").mapInArrow(f.large_batches, "item int, s string")
+    ),
+    "of an aggregation's rows": lambda spark: (
+        joined(spark)
+        .groupBy("k")
+        .agg(sf.sum("item").alias("item"), sf.max("s").alias("s"))
+        .mapInPandas(f.large_rows, "item long, label string")
+    ),
+    "of groups of frames": lambda spark: joined(spark).groupBy("k").applyInPandas(f.spread, "k int, n long, s double"),
+    "of groups with their key": lambda spark: (
+        joined(spark).groupBy("k", sf.length("s")).applyInPandas(f.spread_of_key, "k int, l int, n long")
+    ),
+    "of groups of arrays": lambda spark: (
+        joined(spark).select("k", "item").groupBy("k").applyInArrow(f.counted_table, "k int, n long")
+    ),
+    "of groups by texts": lambda spark: (
+        joined(spark).select("s", "item").groupBy("s").applyInPandas(f.of_text, "s string, n long")
+    ),
+}
+
+
+@ways
+def test_functions_of_rows_are_the_last_step_of_an_island(tables: SparkSession) -> None:
+    names = ("of pandas' frames", "of groups with their key")
+    frames = {name: OF_ROWS[name](tables) for name in names}
+    assert all(map(run_here, frames.values()))
+    check_all(frames)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["cpu", "exchanged"])
+@pytest.mark.parametrize("name", [*OF_ROWS])
+def test_more_functions_of_rows_are_the_last_step_of_an_island(tables: SparkSession, name: str) -> None:
+    frame = OF_ROWS[name](tables)
+    assert run_here(frame)
+    check_all({name: frame})
+
+
 # -- values of all types -------------------------------------------------------------------------------------------
 
 _COLUMNS = (
@@ -367,6 +412,34 @@ def test_few_rows_are_asked_for_and_few_are_computed(tables: SparkSession, tmp_p
 
 
 # -- what is left to Spark -----------------------------------------------------------------------------------------
+
+_ROWS_LEFT: dict[str, tuple[Query, str]] = {
+    "groups by floating-point numbers": (
+        lambda spark: joined(spark).groupBy("weight").applyInPandas(f.of_weight, "n long"),
+        "weight has type double",
+    ),
+    "one group": (lambda spark: joined(spark).groupBy().applyInPandas(f.of_weight, "n long"), "all rows as one group"),
+    "columns of one name": (
+        lambda spark: spark.sql("select s.id, i.item id from sales s join items i using (k)").mapInArrow(
+            f.same_parts, "a long, b long"
+        ),
+        "several of one name",
+    ),
+    "a barrier": (
+        lambda spark: joined(spark).select("id").mapInPandas(f.same_parts, "id int", barrier=True),
+        "barriers",
+    ),
+}
+
+
+@silent
+@pytest.mark.extra
+@pytest.mark.parametrize("name", _ROWS_LEFT)
+def test_other_functions_of_rows_are_left_to_spark_with_a_reason(tables: SparkSession, name: str) -> None:
+    query, why = _ROWS_LEFT[name]
+    assert why in str(explain(query(tables)))
+    assert not run_here(query(tables))
+
 
 _LEFT: dict[str, tuple[dict[str, str], Callable[[], Callable[..., Column]], str]] = {
     "another result each time": (

@@ -114,7 +114,7 @@ PARTS: dict[str, tuple[Callable[[SparkSession, Path], DataFrame], str]] = {
         "the aggregation by k: collect_set(",
     ),
     "a Python UDF": (
-        lambda spark, _: spark.table("sales").groupBy(sf.udf(plus_one, "long")("k")).count(),
+        lambda spark, _: spark.table("sales").groupBy(sf.udf(plus_one, "long", useArrow=False)("k")).count(),
         "the Python UDF plus_one(k): Spark runs Python UDFs",
     ),
     "files that are not Parquet": (
