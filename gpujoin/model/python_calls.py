@@ -43,9 +43,9 @@ class PythonCall(Structural):
     """Which of the node's inputs the innermost takes by position."""
     keywords: tuple[tuple[str, int], ...]
     """Which it takes by name."""
-    result: str
+    name: str
     """Name of the result's column."""
-    result_type: pa.DataType
+    type: pa.DataType
     """Its type here."""
 
 
@@ -116,7 +116,7 @@ class PythonCalls(PythonStep):
     @cached_property
     def results(self) -> pa.Schema:
         """Columns of the results."""
-        return pa.schema([pa.field(call.result, call.result_type) for call in self.calls])
+        return pa.schema([pa.field(call.name, call.type) for call in self.calls])
 
     @cached_property
     def schema(self) -> pa.Schema:

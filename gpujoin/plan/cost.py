@@ -211,10 +211,10 @@ def operation_seconds(
             own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
         case PythonCalls() | PythonRows():
             # What the functions themselves take is the same either way. In Spark their rows cross to them and back.
-            given = node.child.schema
+            arguments = node.child.schema
             if isinstance(node, PythonCalls):
-                given = pa.schema([value.field for value in node.inputs])
-            crossing = crossing_seconds(rows[0], given, costs) + rows[0] * costs.row_out
+                arguments = pa.schema([value.field for value in node.inputs])
+            crossing = crossing_seconds(rows[0], arguments, costs) + rows[0] * costs.row_out
             own = Estimate(here=rows[0] * len(node.schema) * costs.value, spark=crossing)
         case Join():
             is_built = node.side(node.build_side) in built

@@ -96,8 +96,8 @@ def _reads(expression: Expression, below: Mapping[Side, frozenset[int]]) -> bool
 
 def _called(node: PythonCalls, below: frozenset[int]) -> frozenset[int]:
     """The columns of the input keep their values; functions that are deterministic depend on what they are given."""
-    given = any(_reads(value.expression, {Side.LEFT: below}) for value in node.inputs)
-    return below | (frozenset(range(len(node.child.schema), len(node.schema))) if given else frozenset())
+    depends = any(_reads(value.expression, {Side.LEFT: below}) for value in node.inputs)
+    return below | (frozenset(range(len(node.child.schema), len(node.schema))) if depends else frozenset())
 
 
 def _explode(node: Explode, below: frozenset[int]) -> frozenset[int]:

@@ -15,11 +15,12 @@ from typing import Any
 
 from gpujoin.model.aggregates import AggregateCall
 from gpujoin.model.expressions import ColumnRef, Expression, Literal
+from gpujoin.model.python_calls import PythonCall
 from gpujoin.model.relations import Join, Output, PartialAggregate, PythonStep, Relation, Scan, SortKey, Window
 from gpujoin.model.spec import JoinSpec
 from gpujoin.model.windows import FramedAggregate, WindowCall
 
-_COMPARED = (Relation, Expression, Output, SortKey, AggregateCall, FramedAggregate, WindowCall, JoinSpec)
+_COMPARED = (Relation, Expression, Output, SortKey, AggregateCall, FramedAggregate, WindowCall, PythonCall, JoinSpec)
 _NOT_COMPARED = frozenset({"written", "existence_name"})
 _NOT_COMPARED_OF_SCANS = frozenset({"index", "selectivity", "distinct"})
 """Its number, and estimates."""

@@ -223,8 +223,8 @@ class _StageWriter:
                 return self._python(node, inputs[0])
             case PythonRows():
                 by = ", ".join(columns[key].text for key in node.keys or ())
-                given = "all rows of a task" if node.keys is None else f"each group by {by}"
-                return self._operation(node, f"Python {node.name} of {given}", inputs, _plain_columns(node))
+                rows = "all rows of a task" if node.keys is None else f"each group by {by}"
+                return self._operation(node, f"Python {node.name} of {rows}", inputs, _plain_columns(node))
         return self._operation(node, _name(node), inputs)
 
     def _operation(
@@ -325,10 +325,10 @@ class _StageWriter:
         for call in node.calls:
             arguments = [values[n] for n in call.arguments] + [f"{name} => {values[n]}" for name, n in call.keywords]
             text = ", ".join(arguments)
-            for name in call.names:
-                text = f"{name}({text})"
+            for function in call.names:
+                text = f"{function}({text})"
             texts.append(text)
-        results = [_with_name(call.result, Words(text)) for call, text in zip(node.calls, texts, strict=True)]
+        results = [_with_name(call.name, Words(text)) for call, text in zip(node.calls, texts, strict=True)]
         return self._operation(node, f"Python {', '.join(texts)}", [below], [*below.columns, *results])
 
     def _window(self, node: Window, below: _Result) -> _Result:

@@ -55,12 +55,12 @@ class CallingRun:
             groups = _groups(node, node.keys, pieces, backend, piece_bytes)
             rows = self._results(partial(self._caller.of_groups, node), groups)
         elif isinstance(node, PythonRows):
-            given = _batches(node, pieces, backend, piece_bytes)
-            rows = self._results(partial(self._caller.rows, node), given)
+            inputs: Iterator[Any] = _batches(node, pieces, backend, piece_bytes)
+            rows = self._results(partial(self._caller.rows, node), inputs)
         else:
             pending: deque[pa.RecordBatch] = deque()
-            given = _inputs(node, pieces, backend, piece_bytes, pending)
-            results = self._results(partial(self._caller.results, node), given)
+            inputs = _inputs(node, pieces, backend, piece_bytes, pending)
+            results = self._results(partial(self._caller.results, node), inputs)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         batches: list[pa.RecordBatch] = []
         most, count, size = node.settings.batch_rows, 0, 0
@@ -74,20 +74,20 @@ class CallingRun:
             yield backend.take_in(batches, node.schema, metrics)
 
     def _results(
-        self, call: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]], given: Iterator[Any]
+        self, call: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]], inputs: Iterator[Any]
     ) -> Iterator[pa.RecordBatch]:
         """Call functions; an error of theirs is told apart from one in computing the rows that they are given.
 
         The first rows are there before anything is called: what fails until then is tried again.
         """
         failed: list[BaseException] = []
-        first = list(itertools.islice(given, 1))
+        first = list(itertools.islice(inputs, 1))
         self._called = True
 
         def watched() -> Iterator[Any]:
             try:
                 yield from first
-                yield from given
+                yield from inputs
             except GeneratorExit:
                 raise
             except BaseException as problem:

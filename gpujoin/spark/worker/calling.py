@@ -41,27 +41,27 @@ class PySparkCaller:
     def results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for batches of its inputs; see `gpujoin.model.python_calls`."""
         calls = [(call.functions, call.arguments, call.keywords) for call in node.calls]
-        given, results = _schemas(node.settings)
-        arguments = (conform(batch, given) for batch in batches)
+        inputs, results = _schemas(node.settings)
+        arguments = (conform(batch, inputs) for batch in batches)
         for batch in self._function(node.settings, calls)(arguments):
             _check(batch.schema, results)
             yield conform(batch, node.results)
 
     def rows(self, node: PythonRows, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for batches of its input; see `gpujoin.model.python_calls`."""
-        given, _ = _schemas(node.settings)
-        return self._rows(node, (_as_struct(conform(batch, given)) for batch in batches))
+        inputs, _ = _schemas(node.settings)
+        return self._rows(node, (_as_struct(conform(batch, inputs)) for batch in batches))
 
     def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for each group of rows; see `gpujoin.model.python_calls`."""
-        given, _ = _schemas(node.settings)
+        inputs, _ = _schemas(node.settings)
         form = _as_struct if node.settings.kind in _GROUPS_OF_ARROW else _as_it_is
-        return self._rows(node, ((form(conform(batch, given)) for batch in group) for group in groups))
+        return self._rows(node, ((form(conform(batch, inputs)) for batch in group) for group in groups))
 
-    def _rows(self, node: PythonRows, given: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, node: PythonRows, inputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node, which gives rows as structs."""
         _, results = _schemas(node.settings)
-        for structs in self._function(node.settings, [((node.function,), node.arguments, ())])(given):
+        for structs in self._function(node.settings, [((node.function,), node.arguments, ())])(inputs):
             batch = pa.RecordBatch.from_struct_array(structs.column(0))
             _check(batch.schema, results)
             yield conform(batch, node.schema)
@@ -72,14 +72,14 @@ class PySparkCaller:
         from pyspark.worker_message import UDFInfo
         from pyspark.worker_util import pickleSer
 
-        read = [
+        commands = [
             UDFInfo([memoryview(each) for each in functions], list(arguments), dict(keywords), number)
             for number, (functions, arguments, keywords) in enumerate(calls)
         ]
         typed = settings.kind == PythonEvalType.SQL_ARROW_BATCHED_UDF
         evaluated = EvalConf({"input_type": settings.input_type} if typed else {})
         conf = RunnerConf(dict(settings.settings))
-        function = read_udfs(pickleSer, read, settings.kind, conf, evaluated)[0]  # type: ignore[no-untyped-call]
+        function = read_udfs(pickleSer, commands, settings.kind, conf, evaluated)[0]  # type: ignore[no-untyped-call]
         return partial(function, self._partition)
 
 
@@ -119,25 +119,25 @@ def _schema(settings: PythonSettings, of_type: str) -> pa.Schema:
     )
 
 
-def _check(actual: pa.Schema, wanted: pa.Schema) -> None:
+def _check(actual: pa.Schema, expected: pa.Schema) -> None:
     """Refuse results of another type, as Spark does where it reads them; its own words are not repeated here."""
-    if len(actual) != len(wanted):
-        raise GpuJoinError(f"a Python function gave {len(actual)} columns, and not {len(wanted)}")
-    for field, expected in zip(actual, wanted, strict=True):
-        if not _is_same(field.type, expected.type):
-            raise GpuJoinError(f"a Python function gave {field.type}, and not {expected.type}")
+    if len(actual) != len(expected):
+        raise GpuJoinError(f"a Python function gave {len(actual)} columns, and not {len(expected)}")
+    for field, expected_field in zip(actual, expected, strict=True):
+        if not _is_same(field.type, expected_field.type):
+            raise GpuJoinError(f"a Python function gave {field.type}, and not {expected_field.type}")
 
 
-def _is_same(actual: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_same(actual: pa.DataType, expected: pa.DataType) -> bool:
     """Whether Spark reads values of both types as one; names of time zones are labels."""
-    if pat.is_timestamp(actual) and pat.is_timestamp(wanted):
-        return bool(actual.unit == wanted.unit and (actual.tz is None) is (wanted.tz is None))
-    if actual.id != wanted.id or actual.num_fields != wanted.num_fields:
+    if pat.is_timestamp(actual) and pat.is_timestamp(expected):
+        return bool(actual.unit == expected.unit and (actual.tz is None) is (expected.tz is None))
+    if actual.id != expected.id or actual.num_fields != expected.num_fields:
         return False
     if pat.is_map(actual):
-        return _is_same(actual.key_type, wanted.key_type) and _is_same(actual.item_type, wanted.item_type)
+        return _is_same(actual.key_type, expected.key_type) and _is_same(actual.item_type, expected.item_type)
     if not actual.num_fields:
-        return bool(actual == wanted)
-    fields = [(actual.field(n), wanted.field(n)) for n in range(actual.num_fields)]
+        return bool(actual == expected)
+    fields = [(actual.field(n), expected.field(n)) for n in range(actual.num_fields)]
     is_struct = pat.is_struct(actual)
     return all((one.name == two.name or not is_struct) and _is_same(one.type, two.type) for one, two in fields)

@@ -231,6 +231,8 @@ class TreeBuilder:
     """Rows of a micro-batch of a stream of which Spark knows no number; ``None``: nobody does."""
     zone: str | None = None
     """The session's time zone; ``None``: not known."""
+    carried: set[int] = field(default_factory=set, repr=False)
+    """Columns that a node above asks for, and that projections below it pass on although they do not name them."""
     broadcasts: list[Any] = field(default_factory=list, repr=False)
     """The JVM's broadcasts that Python functions of the tree may read."""
 

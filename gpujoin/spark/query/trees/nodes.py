@@ -172,18 +172,24 @@ def projected(
         named.expr_id: named for named in node.expressions("projectList") if named.expr_id in required
     }.values()  # one column may be named twice
     values = {named.expr_id: named.children[0] if named.name == "Alias" else named for named in columns}
-    ids = frozenset().union(*(value.attribute_ids for value in values.values()))
-    below = build(ids)
+    carried = (builder.carried & required) - columns_by_id(node).keys()
+    ids = carried.union(*(value.attribute_ids for value in values.values()))
+    below = build(frozenset(ids))
     if all(value.name == "AttributeReference" for value in values.values()):
         positions = {i: below.positions[_column_id(value, below)] for i, value in values.items()}
-        return Fragment(below.relation, positions)
+        return Fragment(below.relation, positions | {i: below.positions[i] for i in carried})
     reader = builder.reader(below)
 
     def value_of(node: Node) -> Expression:
         return below.reference(_column_id(node, below)) if node.name == "AttributeReference" else reader(node)
 
-    outputs = named_outputs(columns, value_of)
+    outputs = {**named_outputs(columns, value_of), **passed_on(below, carried)}
     return Fragment.from_columns(without_arrays(Project(below.relation, tuple(outputs.values()))), outputs)
+
+
+def columns_by_id(node: PlanNode) -> dict[int, Node]:
+    """Give what a ``Project`` names, by the ids of the columns."""
+    return {named.expr_id: named for named in node.expressions("projectList")}
 
 
 def repartition(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:

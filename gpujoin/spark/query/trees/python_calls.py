@@ -43,6 +43,8 @@ _KINDS: set[int | None] = {
     getattr(PythonEvalType, "SQL_SCALAR_ARROW_ITER_UDF", None),
 }
 """Functions of a row, or of a column's values, that are given Arrow data."""
+_OF_VALUES = PythonEvalType.SQL_ARROW_BATCHED_UDF
+"""Functions that are called for one row at a time."""
 _ROWS: dict[str, set[int | None]] = {
     "MapInPandas": {PythonEvalType.SQL_MAP_PANDAS_ITER_UDF},
     "MapInArrow": {PythonEvalType.SQL_MAP_ARROW_ITER_UDF},
@@ -92,28 +94,37 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
     """Call the functions of an ``ArrowEvalPython`` for the rows of its input."""
     kind, functions = int(node.fields["evalType"]), node.expressions("udfs")
     _check_kind(kind, node)
-    read = [_read(function, builder) for function in functions]
+    programs = [_read(function, builder) for function in functions]
     child = node.children[0]
     ids_read = frozenset().union(*(function.attribute_ids for function in functions))
     passed = required.intersection(column.expr_id for column in child.output)
-    below = builder.build(child, passed | ids_read)
+    earlier = [_result_of_equal(function, node) if kind == _OF_VALUES else None for function in programs]
+    carried = {expr_id for expr_id in earlier if expr_id is not None}
+    builder.carried |= carried
+    below = builder.build(child, passed | ids_read | carried)
     reader = builder.reader(below)
     inputs: list[tuple[Expression, DataType]] = []
 
     def place(argument: Node) -> int:
         value = reader(argument)
-        for n, (known, _) in enumerate(inputs):
-            if known.structure == value.structure:
+        for n, (earlier_value, _) in enumerate(inputs):
+            if earlier_value.structure == value.structure:
                 return n
         _check_type(argument)
         inputs.append((value, argument.data_type))
         return len(inputs) - 1
 
-    calls, types = [], []
-    for function, column in zip(read, node.expressions("resultAttrs"), strict=True):
+    calls: list[PythonCall] = []
+    types: list[DataType] = []
+    ids: dict[int, int] = {}
+    for function, column, equal in zip(programs, node.expressions("resultAttrs"), earlier, strict=True):
         check_column(column)
         _check_type(column)
         node.reading.aliases[column.expr_id] = function.node
+        if equal is not None and equal in below.positions:
+            ids[column.expr_id] = below.positions[equal]
+            continue
+        ids[column.expr_id] = len(below.relation.schema) + len(calls)
         types.append(column.data_type)
         calls.append(
             PythonCall(
@@ -125,11 +136,11 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
                 arrow_type(column.data_type),
             )
         )
+    if not calls:
+        return Fragment(below.relation, {**below.positions, **ids})
     settings = _settings(node, kind, _numbered(dtype for _, dtype in inputs), _numbered(types))
     outputs = tuple(Output(f"input {n}", value) for n, (value, _) in enumerate(inputs))
     relation = PythonCalls(below.relation, outputs, tuple(calls), settings)
-    width = len(below.relation.schema)
-    ids = {column.expr_id: width + n for n, column in enumerate(node.expressions("resultAttrs"))}
     return Fragment(relation, {**below.positions, **ids})
 
 
@@ -140,23 +151,23 @@ def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
     if kind not in _ROWS[node.name]:
         raise NotTranslatableError(f"functions of kind {kind} are not called here")
     _check_kind(kind, node)
-    given: list[Node] = list(child.output)
+    columns: list[Node] = list(child.output)
     keys: tuple[int, ...] | None = None
     arguments: tuple[int, ...] = (0,)
     if "groupingAttributes" in node.fields:
-        given, keys, arguments = _of_groups(node)
+        columns, keys, arguments = _of_groups(node)
     elif node.fields["isBarrier"] or node.jvm.profile().isDefined():
         raise NotTranslatableError("Spark runs functions that ask for barriers or resources")
-    names = [str(column.fields["name"]) for column in given]
+    names = [str(column.fields["name"]) for column in columns]
     if not names or len(set(names)) < len(names):
         raise NotTranslatableError("a function is not given rows without columns, or with several of one name, here")
     (function,) = _read(call, builder).commands
-    for column in (*given, *node.output):
+    for column in (*columns, *node.output):
         check_column(column)
         _check_type(column)
-    ids = [column.expr_id for column in given]
+    ids = [column.expr_id for column in columns]
     below = builder.build(child, frozenset(ids)).select(ids)
-    settings = _settings(node, kind, _named(given), _named(node.output))
+    settings = _settings(node, kind, _named(columns), _named(node.output))
     schema = pa.schema([pa.field(f"{c.fields['name']}#{c.expr_id}", arrow_type(c.data_type)) for c in node.output])
     name = str(call.fields["name"])
     relation = PythonRows(below.relation, name, function, schema, settings, arguments, keys)
@@ -177,10 +188,10 @@ def _of_groups(node: PlanNode) -> tuple[list[Node], tuple[int, ...], tuple[int, 
             raise NotTranslatableError(f"{key} has type {key.data_type.simpleString()}, by which Spark groups here")
     ids = [value.expr_id for value in values]
     own = [key for key in keys if key.expr_id not in ids]
-    given = [*own, *values]
+    columns = [*own, *values]
     places = tuple(own.index(key) if key in own else len(own) + ids.index(key.expr_id) for key in keys)
-    of_values = range(len(own), len(given))
-    return given, places, (len(keys) + len(of_values) + 1, len(keys), *places, *of_values)
+    of_values = range(len(own), len(columns))
+    return columns, places, (len(keys) + len(of_values) + 1, len(keys), *places, *of_values)
 
 
 @dataclass(frozen=True)
@@ -193,6 +204,38 @@ class _Function:
     commands: tuple[bytes, ...]
     arguments: tuple[Node, ...]
     keywords: tuple[tuple[str, Node], ...]
+
+
+def _result_of_equal(function: _Function, node: PlanNode) -> int | None:
+    """Find the column of an equal call's result below a node, if only filters and choices of columns are between.
+
+    Spark makes two nodes of one function in a condition and in a column. A function that is given one row at a time has
+    the same result for a row wherever it is called; of one that is given many, it may depend on the others.
+    """
+    below = node.children[0]
+    while below.name == "Filter" or (below.name == "Project" and _only_chooses(below)):
+        below = below.children[0]
+    if below.name != CALLS or int(below.fields["evalType"]) != _OF_VALUES:
+        return None
+    for other, column in zip(below.expressions("udfs"), below.expressions("resultAttrs"), strict=True):
+        if _is_same(function.node, other):
+            return column.expr_id
+    return None
+
+
+def _only_chooses(node: PlanNode) -> bool:
+    return all(named.name == "AttributeReference" for named in node.expressions("projectList"))
+
+
+def _is_same(one: Node, other: Node) -> bool:
+    """Whether two calls are of one function of the program, with equal columns."""
+    if one.name != other.name or len(one.children) != len(other.children):
+        return False
+    if one.name == "AttributeReference":
+        return one.expr_id == other.expr_id
+    if one.name != "PythonUDF" or one.fields["resultId"] != other.fields["resultId"]:
+        return False
+    return all(map(_is_same, one.children, other.children))
 
 
 def _read(call: Node, builder: TreeBuilder) -> _Function:
