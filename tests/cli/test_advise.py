@@ -32,7 +32,7 @@ spark.sql("create or replace temporary view large as select * from sales where v
 spark.conf.set("spark.gpujoin.backend", "cpu")
 rows = spark.sql("select a.k, count(*) n from sales a join large b on a.k = b.k group by a.k").collect()
 assert rows == []
-half = f.udf(lambda v: v / 2, "double")
+half = f.udf(lambda v: v / 2, "double", useArrow=False)
 sales.withColumn("h", half("v")).groupBy("h").count().write.mode("overwrite").parquet(sys.argv[1] + "/out")
 spark.conf.set("spark.gpujoin.backend", "auto"); spark.conf.set("spark.gpujoin.costs", "query=100")
 assert sales.join(sales.withColumnRenamed("v", "w"), "k").count() == 0
