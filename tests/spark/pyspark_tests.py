@@ -12,6 +12,7 @@ passes alone and fails with gpujoin is named, and makes the program fail.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import types
@@ -24,6 +25,7 @@ from typing import Any
 from unittest import mock
 
 from pyspark.sql.classic.dataframe import DataFrame
+from pyspark.testing import sqlutils, utils
 
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.operations import OperationKind
@@ -107,8 +109,12 @@ def load(folder: Path, names: list[str]) -> list[unittest.TestCase]:
         module = types.ModuleType(package)
         module.__path__ = [str(path)]
         sys.modules[package] = module
+    for name, value in vars(utils).items():  # which has moved there since an older checkout
+        if not name.startswith("_") and not hasattr(sqlutils, name):
+            setattr(sqlutils, name, value)
     modules = ["pyspark.sql.tests." + name.removesuffix(".py").replace("/", ".") for name in names]
-    return list(_flat(unittest.TestLoader().loadTestsFromNames(modules)))
+    loader = unittest.TestLoader()
+    return [test for name in modules for test in _flat(loader.loadTestsFromModule(importlib.import_module(name)))]
 
 
 def _packages(folder: Path) -> dict[str, Path]:
