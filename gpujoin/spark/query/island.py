@@ -98,7 +98,7 @@ AGGREGATE = "org.apache.spark.sql.catalyst.plans.logical.Aggregate"
 _ROWS_FROM = frozenset({"Join", "GpuAsOfJoin", "Filter", "Project", "Window", "Union", CALLS, *ROWS})
 _PASSES_ON = frozenset({"Project", "Filter", "Generate", "Expand", CALLS, "MapInPandas", "MapInArrow"})
 """Nodes whose rows stay in the tasks of their input."""
-_ALONE = frozenset({"Window", CALLS, *ROWS})
+ALONE = frozenset({"Window", CALLS, *ROWS})
 """Nodes for which an island is made also where it has neither a join nor an aggregation."""
 _SHARED = 4
 """A union is the topmost node where at least one in so many bytes would be read for parts that its inputs share."""
@@ -344,7 +344,7 @@ def _may_top(node: PlanNode) -> bool:
     if node.class_name == AGGREGATE:
         return True
     return node.name in _ROWS_FROM and any(
-        inner.class_name in JOINS or inner.class_name == AGGREGATE or inner.name in _ALONE for inner in node.walk()
+        inner.class_name in JOINS or inner.class_name == AGGREGATE or inner.name in ALONE for inner in node.walk()
     )
 
 

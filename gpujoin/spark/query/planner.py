@@ -27,7 +27,7 @@ from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predict_island, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
-from gpujoin.spark.query.island import AGGREGATE, Island, IslandFinder
+from gpujoin.spark.query.island import AGGREGATE, ALONE, Island, IslandFinder
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.nearest.terms import NearestJoins
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan, tables_of
@@ -201,7 +201,7 @@ class QueryPlanner:
         changed = any(visited.changed for visited in below)
         inner = [self._visit_subquery(subquery) for subquery in node.subqueries]
         replaced = any(visited.changed for visited in inner)
-        alone = node.class_name == AGGREGATE or node.name == "Window"
+        alone = node.class_name == AGGREGATE or node.name in ALONE
         if islands and alone and node not in self._left and not node.streaming:
             self._reasons += self._obstacles(node, layout=False)
         if node.class_name in JOINS:
