@@ -61,7 +61,19 @@ def negated_parts(parts: Iterator[pa.Array]) -> Iterator[pa.Array]:
         yield pc.negate(values)
 
 
-def same(values: Any) -> Any:
+def same(value: Any) -> Any:
+    return value
+
+
+def same_series(values: pd.Series) -> pd.Series:
+    return values
+
+
+def same_frame(values: pd.DataFrame) -> pd.DataFrame:
+    return values
+
+
+def same_array(values: pa.Array) -> pa.Array:
     return values
 
 
@@ -121,16 +133,16 @@ def too_long_parts(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
         yield pd.concat([values, values])
 
 
-def one_number(values: pd.Series) -> int:
-    return len(values)
+def one_number(values: pd.Series) -> pd.Series:
+    return len(values)  # type: ignore[return-value]  # which is the error
 
 
 def texts(values: pd.Series) -> pd.Series:
     return pd.Series(["x"] * len(values))
 
 
-def no_iterator(parts: Iterator[pd.Series]) -> int:
-    return 1
+def no_iterator(parts: Iterator[pd.Series]) -> Iterator[pd.Series]:
+    return 1  # type: ignore[return-value]  # which is the error
 
 
 def stops(value: Any) -> Any:
