@@ -293,7 +293,7 @@ def _compared(frame: DataFrame) -> str | None:
 def _outcome(frame: DataFrame) -> tuple[list[str], str | None]:
     try:
         return sorted(map(repr, frame.collect())), None
-    except PySparkException as problem:
+    except (PySparkException, ValueError) as problem:  # of years that Python lacks
         return [], f"{type(problem).__name__}: {str(problem).strip().splitlines()[-1]}"
 
 
