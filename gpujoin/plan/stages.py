@@ -188,9 +188,8 @@ class _Planner:
     def _partitioned(self, tree: ColumnTree, partition: Sequence[int], below: Part) -> Part | None:
         """All rows with equal values in some columns of the input are in one task."""
         (child,) = tree.inputs
-        keys = [child.ids[n] for n in node.partition]
-        below = self._by_buckets(below, keys)
         keys = [child.ids[n] for n in partition]
+        below = self._by_buckets(below, keys)
         if not _together(below, set(keys)):
             brought = self._bring_together(below, keys, child.positions.keys(), child.relation)
             if brought is None:
