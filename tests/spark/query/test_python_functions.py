@@ -394,10 +394,8 @@ def test_a_side_that_every_task_needs_is_called_for_once(tables: SparkSession) -
         rows.add(len(values))
         return values
 
-    items = tables.table("items").where("k is not null").select("item", pandas(counted, "int")("k").alias("k"))
-    found = rewrite(
-        tables.table("sales").join(items.hint("broadcast"), "k", "left")
-    )  # an inner join has Spark filter nulls first
+    items = tables.table("items").where("k is not null").select("k", "item", pandas(counted, "int")("item").alias("r"))
+    found = rewrite(tables.table("sales").join(items.hint("broadcast"), "k"))
     assert found.explanation.islands
     assert found.frame.count() > 0
     assert rows.value == tables.table("items").where("k is not null").count()
