@@ -78,11 +78,14 @@ class PythonFunctionError(GpuJoinError):
     ----------
     problem : BaseException
         The error, as Spark's own task would have met it.
+    simplified : bool
+        Whether PySpark is to leave its own frames out of the traceback.
     """
 
-    def __init__(self, problem: BaseException) -> None:
+    def __init__(self, problem: BaseException, *, simplified: bool = True) -> None:
         super().__init__(f"{type(problem).__name__}: {problem}")
         self.problem = problem
+        self.simplified = simplified
 
 
 class ProductSizeError(GpuJoinError, RuntimeError):

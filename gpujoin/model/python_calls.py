@@ -65,6 +65,8 @@ class PythonSettings:
     """Most rows that a function is given at a time."""
     batch_bytes: int
     """About as many bytes at most."""
+    simplified_tracebacks: bool = True
+    """Whether PySpark leaves its own frames out of the tracebacks of errors."""
 
 
 @dataclass(frozen=True, eq=False)

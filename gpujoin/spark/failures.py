@@ -304,9 +304,11 @@ def _is_our_traceback(text: str) -> bool:
     function of the query raises in a worker of gpujoin's is the query's own, also where PySpark refuses its result.
     """
     files = _FRAME.findall(text)
-    if any(file.endswith(FUNCTIONS_FILE) for file in files):
+    if any(_OUR_FILES.search(file) for file in files):
+        return True
+    if any(file.endswith(FUNCTIONS_FILE) for file in files):  # in every traceback, but alone in those of functions
         return False
-    return any(_OUR_FILES.search(file) for file in files) or all(_PYSPARK_FILES.search(file) for file in files)
+    return all(_PYSPARK_FILES.search(file) for file in files)
 
 
 def _links(problem: BaseException) -> Iterator[_Link]:

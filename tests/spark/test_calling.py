@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,8 +26,9 @@ from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonRows, PythonSettings
 from gpujoin.model.relations import ConstantTable, ExchangeSource, Limit, Output, Relation, column
 from gpujoin.spark.compat import arrow_type
+from gpujoin.spark.failures import _is_our_traceback
 from gpujoin.spark.worker.calling import PySparkCaller
-from gpujoin.spark.worker.task import with_errors_of_functions
+from gpujoin.spark.worker.task import enter, with_errors_of_functions
 
 pytestmark = pytest.mark.skipif(
     not pyspark.__version__.startswith("4.3."), reason="other versions leave functions to Spark"
@@ -120,7 +123,8 @@ def fails(values: pd.Series) -> pd.Series:
     raise ValueError(f"no {len(values)}")
 
 
-def test_the_traceback_of_a_function_is_as_pyspark_shows_it() -> None:
+def test_the_traceback_of_a_function_is_as_pyspark_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", "")
     with pytest.raises(ValueError, match="no 10") as raised:
         list(with_errors_of_functions(run(calls(fails, t.LongType(), "k"), caller=PySparkCaller(0))))
     step = raised.value.__traceback__
@@ -132,6 +136,42 @@ def test_the_traceback_of_a_function_is_as_pyspark_shows_it() -> None:
     simplified = try_simplify_traceback(step.tb_next)
     assert simplified is not None
     assert [frame.name for frame in traceback.extract_tb(simplified)] == ["fails"]
+
+
+def shown(action: Callable[[], object]) -> str:
+    """Give the traceback of an error as a worker writes it, with all frames of PySpark's."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011  # of any kind
+        action()
+    text = "".join(traceback.format_exception(raised.value))
+    return text.replace(__file__, "/python/pyspark/worker.py")
+
+
+def test_an_error_of_a_worker_is_ours_with_all_frames_shown() -> None:
+    """Stages of bytes have no frames left out."""
+    text = shown(lambda: list(enter(b"", "0.0.0", None, iter(()))))
+    assert "the driver has gpujoin 0.0.0" in text
+    assert _is_our_traceback(text)
+
+
+@pytest.mark.parametrize("result", [fails, lambda values: values.iloc[1:]], ids=["raises", "gives too few"])
+def test_an_error_of_a_function_is_not_ours_with_all_frames_shown(
+    monkeypatch: pytest.MonkeyPatch, result: Callable[..., Any]
+) -> None:
+    monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", "")  # which is restored
+    rows = with_errors_of_functions(run(calls(result, t.LongType(), "k"), caller=PySparkCaller(0)))
+    text = shown(lambda: list(rows))
+    assert "Error" in text.splitlines()[-1]
+    assert not _is_our_traceback(text)
+
+
+@pytest.mark.parametrize("simplified", [True, False])
+def test_pyspark_is_told_whether_to_leave_out_its_frames(monkeypatch: pytest.MonkeyPatch, *, simplified: bool) -> None:
+    monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", "")
+    node = calls(fails, t.LongType(), "k")
+    settings = dataclasses.replace(node.settings, simplified_tracebacks=simplified)
+    with pytest.raises(ValueError, match="no 10"):
+        list(with_errors_of_functions(run(dataclasses.replace(node, settings=settings), caller=PySparkCaller(0))))
+    assert os.environ.get("SPARK_SIMPLIFIED_TRACEBACK") == ("1" if simplified else None)
 
 
 @pytest.mark.parametrize("calls_first", [True, False], ids=["called", "not called"])

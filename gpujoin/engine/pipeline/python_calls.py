@@ -53,14 +53,14 @@ class CallingRun:
             raise RelationError("nothing was given to run() that calls Python functions")
         if isinstance(node, PythonRows) and node.keys is not None:
             groups = _groups(node, node.keys, pieces, backend, piece_bytes)
-            rows = self._results(partial(self._caller.of_groups, node), groups)
+            rows = self._results(partial(self._caller.of_groups, node), groups, node.settings)
         elif isinstance(node, PythonRows):
             inputs: Iterator[Any] = _batches(node, pieces, backend, piece_bytes)
-            rows = self._results(partial(self._caller.rows, node), inputs)
+            rows = self._results(partial(self._caller.rows, node), inputs, node.settings)
         else:
             pending: deque[pa.RecordBatch] = deque()
             inputs = _inputs(node, pieces, backend, piece_bytes, pending)
-            results = self._results(partial(self._caller.results, node), inputs)
+            results = self._results(partial(self._caller.results, node), inputs, node.settings)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         batches: list[pa.RecordBatch] = []
         most, count, size = node.settings.batch_rows, 0, 0
@@ -74,7 +74,10 @@ class CallingRun:
             yield backend.take_in(batches, node.schema, metrics)
 
     def _results(
-        self, call: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]], inputs: Iterator[Any]
+        self,
+        call: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]],
+        inputs: Iterator[Any],
+        settings: PythonSettings,
     ) -> Iterator[pa.RecordBatch]:
         """Call functions; an error of theirs is told apart from one in computing the rows that they are given.
 
@@ -105,7 +108,7 @@ class CallingRun:
                     raise
             except (Exception, SystemExit) as problem:  # the user's code raises whatever it likes
                 if not failed:
-                    raise PythonFunctionError(problem) from problem
+                    raise PythonFunctionError(problem, simplified=settings.simplified_tracebacks) from problem
             if failed:  # which a function may have caught
                 raise failed[0]
             if result is None:
@@ -145,7 +148,10 @@ def _sorted_by(codec: KeyCodec, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         same = pc.equal(values[:-1], values[1:]).to_numpy(zero_copy_only=False)
         is_first[1:] |= ~same
     starts = np.flatnonzero(is_first)
-    (whole,) = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
+    batches = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
+    if len(batches) > 1:  # a column of texts or bytes has more of them than 32-bit offsets reach
+        raise GpuJoinError(f"{rows.num_rows:,} rows of groups that came together have more bytes than a batch holds")
+    (whole,) = batches
     ordered = pa.RecordBatch.from_arrays([take(column, order) for column in whole.columns], schema=rows.schema)
     for start, end in itertools.pairwise([*starts.tolist(), len(order)]):
         yield ordered.slice(start, end - start)

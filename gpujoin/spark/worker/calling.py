@@ -55,7 +55,7 @@ class PySparkCaller:
     def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for each group of rows; see `gpujoin.model.python_calls`."""
         inputs, _ = _schemas(node.settings)
-        form = _as_struct if node.settings.kind in _GROUPS_OF_ARROW else _as_it_is
+        form = _as_struct if node.settings.kind == PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF else _as_it_is
         return self._rows(node, ((form(conform(batch, inputs)) for batch in group) for group in groups))
 
     def _rows(self, node: PythonRows, inputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
@@ -81,13 +81,6 @@ class PySparkCaller:
         conf = RunnerConf(dict(settings.settings))
         function = read_udfs(pickleSer, commands, settings.kind, conf, evaluated)[0]  # type: ignore[no-untyped-call]
         return partial(function, self._partition)
-
-
-_GROUPS_OF_ARROW = {
-    PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF,
-    getattr(PythonEvalType, "SQL_GROUPED_MAP_ARROW_ITER_UDF", None),  # since PySpark 4.1
-}
-"""Functions of groups that are given whole rows as structs; the others are given columns."""
 
 
 def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:

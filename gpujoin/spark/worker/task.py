@@ -6,6 +6,7 @@ task's input batches into its output batches.
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -82,9 +83,13 @@ def with_errors_of_functions(output: Iterator[T]) -> Iterator[T]:
     try:
         yield from output
     except PythonFunctionError as error:
-        problem = error.problem
+        problem, simplified = error.problem, error.simplified
     else:
         return
+    # Spark tells workers of functions so, and not those of stages of bytes; after the error PySpark ends the process.
+    os.environ.pop("SPARK_SIMPLIFIED_TRACEBACK", None)
+    if simplified:
+        os.environ["SPARK_SIMPLIFIED_TRACEBACK"] = "1"
     step = problem.__traceback__
     while step is not None and not step.tb_frame.f_code.co_filename.startswith(_PYSPARK):
         step = step.tb_next

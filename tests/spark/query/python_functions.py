@@ -204,3 +204,8 @@ def of_text(rows: pd.DataFrame) -> pd.DataFrame:
 
 def of_weight(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"n": [len(rows)]})
+
+
+def parts_of_group(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for rows in parts:
+        yield pa.RecordBatch.from_pydict({"k": rows["k"].slice(0, 1), "n": [rows.num_rows]})

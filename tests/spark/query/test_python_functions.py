@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -338,9 +339,46 @@ def _check_failures(spark: SparkSession, names: list[str]) -> None:
         disable(spark)
 
 
-@silent
+@pytest.mark.parametrize(
+    "spark",
+    [
+        SILENT,
+        EXCHANGED | SILENT,
+        SILENT | {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"},
+        EXCHANGED | SILENT | {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"},
+    ],
+    indirect=True,
+    ids=["silent", "bytes", "all frames", "bytes, all frames"],
+)
 def test_errors_of_functions_are_sparks_word_for_word(tables: SparkSession) -> None:
     _check_failures(tables, ["raises", "gives too few"])
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [EXCHANGED | SILENT, SILENT | {"spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false"}],
+    indirect=True,
+    ids=["bytes", "all frames"],
+)
+@pytest.mark.parametrize("with_function", [False, True])
+def test_a_task_of_ours_that_fails_has_spark_run_the_query(
+    tables: SparkSession, tmp_path: Path, *, with_function: bool
+) -> None:
+    """Also where nothing leaves the frames of PySpark out of what the worker tells."""
+    tables.table("items").write.parquet(str(tmp_path / "items"))
+    items = tables.read.parquet(str(tmp_path / "items"))
+    joined_items = tables.table("sales").join(items, "k").select("id", "item")
+    frame = joined_items
+    if with_function:
+        frame = joined_items.select("id", pandas(f.doubled, "long")("item").alias("r"))
+    expected = sorted(map(tuple, frame.collect()))
+    enable(tables)
+    try:
+        for file in (tmp_path / "items").glob("*.parquet"):
+            os.utime(file, (1, 1))  # gpujoin's worker takes it for another file
+        assert sorted(map(tuple, frame.select("*").collect())) == expected
+    finally:
+        disable(tables)
 
 
 @silent
@@ -425,6 +463,10 @@ _ROWS_LEFT: dict[str, tuple[Query, str]] = {
         "weight has type double",
     ),
     "one group": (lambda spark: joined(spark).groupBy().applyInPandas(f.of_weight, "n long"), "all rows as one group"),
+    "groups in parts": (
+        lambda spark: joined(spark).select("k", "item").groupBy("k").applyInArrow(f.parts_of_group, "k int, n long"),
+        "functions of kind",
+    ),
     "a barrier": (
         lambda spark: joined(spark).select("id").mapInPandas(f.same_parts, "id int", barrier=True),
         "barriers",
@@ -452,6 +494,11 @@ _LEFT: dict[str, tuple[dict[str, str], Callable[[], Callable[..., Column]], str]
         {"spark.sql.execution.arrow.maxRecordsPerBatch": "0"},
         lambda: pandas(f.doubled, "long"),
         "batches are of any size",
+    ),
+    "another Python": (
+        {"spark.sql.execution.pyspark.python": "python3"},
+        lambda: pandas(f.doubled, "long"),
+        "names another Python",
     ),
     "a profile": (
         {"spark.sql.pyspark.udf.profiler": "perf"},

@@ -48,16 +48,11 @@ _OF_VALUES = PythonEvalType.SQL_ARROW_BATCHED_UDF
 _ROWS: dict[str, set[int | None]] = {
     "MapInPandas": {PythonEvalType.SQL_MAP_PANDAS_ITER_UDF},
     "MapInArrow": {PythonEvalType.SQL_MAP_ARROW_ITER_UDF},
-    "FlatMapGroupsInPandas": {
-        PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF,
-        getattr(PythonEvalType, "SQL_GROUPED_MAP_PANDAS_ITER_UDF", None),
-    },
-    "FlatMapGroupsInArrow": {
-        PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF,
-        getattr(PythonEvalType, "SQL_GROUPED_MAP_ARROW_ITER_UDF", None),
-    },
+    "FlatMapGroupsInPandas": {PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF},
+    "FlatMapGroupsInArrow": {PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF},
 }
-"""Functions of all rows of a task, or of those of a group, by the plan's nodes."""
+"""Functions of all rows of a task, or of those of a group, by the plan's nodes; of groups not those that are given an
+iterator, since Spark never holds a group of these whole."""
 _KEY_TYPES = (
     t.BooleanType, t.IntegralType, t.DecimalType, t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType,
 )  # fmt: skip
@@ -82,8 +77,10 @@ _WATCHED = {
     "spark.python.profile": "profiles of Python workers",
     "spark.sql.pyspark.udf.profiler": "profiles of functions",
     "spark.sql.pyspark.worker.logging.enabled": "logs of functions",
+    "spark.sql.execution.pyspark.udf.hideTraceback.enabled": "errors without tracebacks",
+    "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "tracebacks with values",
 }
-"""Settings under which Spark notes which function was running."""
+"""Settings under which Spark notes which function was running, or shows its errors in another way."""
 _PLAIN_TYPES = (
     t.BooleanType, t.IntegralType, t.FloatType, t.DoubleType, t.DecimalType, t.StringType, t.BinaryType, t.DateType,
     t.TimestampType, t.TimestampNTZType, t.DayTimeIntervalType,
@@ -279,6 +276,10 @@ def _check_kind(kind: int, node: PlanNode) -> None:
         raise NotTranslatableError(f"Spark runs Python functions, since {why}")
 
 
+def _is_true(conf: Mapping[str, str], name: str, default: str) -> bool:
+    return conf.get(name, default).lower() == "true"
+
+
 def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
     if not pyspark.__version__.startswith(_VERSIONS):
         return f"PySpark {pyspark.__version__} has another interface for them"
@@ -287,6 +288,8 @@ def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
     for name, what in _WATCHED.items():
         if conf.get(name, "false").lower() not in ("false", ""):
             return f"{what} are asked for by {name}"
+    if conf.get("spark.sql.execution.pyspark.python"):
+        return "spark.sql.execution.pyspark.python names another Python for them"
     if int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]) <= 0:
         return "batches are of any size by spark.sql.execution.arrow.maxRecordsPerBatch"
     return None
@@ -325,6 +328,7 @@ def _settings(node: PlanNode, kind: int, inputs: t.StructType, results: t.Struct
         ((_ZONE, zone), *((name, conf[name]) for name in _CONVERSION if name in conf)),
         int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]),
         _bytes_of(conf["spark.sql.execution.arrow.maxBytesPerBatch"]),
+        _is_true(conf, "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled", "true"),
     )
 
 
