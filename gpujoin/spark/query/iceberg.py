@@ -144,7 +144,8 @@ class _Table:
         if facts["version"] > _NEWEST_VERSION:
             raise NotTranslatableError(f"its version of Iceberg's specification is {facts['version']}")
         if facts["opener"] not in ("", _S3_FILE):
-            raise NotTranslatableError(f"its files are opened by {facts['opener']}, not by Hadoop or S3FileIO alone")
+            openers = " and ".join(name.rpartition(".")[2] for name in facts["opener"].split(" and "))
+            raise NotTranslatableError(f"its files are opened by {openers}, not by Hadoop or S3FileIO alone")
         self._node = node
         self._files: Sequence[Mapping[str, Any]] = facts["files"]
         self._deletes: Sequence[Mapping[str, Any]] = facts["deletes"]

@@ -203,7 +203,9 @@ class QueryPlanner:
         replaced = any(visited.changed for visited in inner)
         alone = node.class_name == AGGREGATE or node.name in ALONE
         if islands and alone and node not in self._left and not node.streaming:
-            self._reasons += self._obstacles(node, layout=False)
+            # Python functions of rows that only Spark reads are Spark's as a matter of course.
+            is_sql = node.class_name == AGGREGATE or node.name == "Window"
+            self._reasons += self._obstacles(node, layout=False, below=is_sql)
         if node.class_name in JOINS:
             others = tuple(part for part in parts if isinstance(part, IslandOperation))
             parts = (join_left_to_spark(node, *self._why_left(node), inputs=parts), *others)
@@ -233,12 +235,15 @@ class QueryPlanner:
         here = not node.deterministic and all(child.deterministic for child in node.children)
         return (here or node.name == "Sample") and all(part.request is None for part in node.walk())
 
-    def _obstacles(self, node: PlanNode, *, layout: bool = True) -> list[Reason]:
-        """Give what keeps a node out of islands; ``layout``: also its dependence on the layout of rows."""
+    def _obstacles(self, node: PlanNode, *, layout: bool = True, below: bool = True) -> list[Reason]:
+        """Give what keeps a node out of islands.
+
+        ``layout``: also its dependence on the layout of rows; ``below``: also what keeps nodes below it out.
+        """
         broken = self._finder.broken
         return [
             broken[part]
-            for part in node.walk()
+            for part in (node.walk() if below else (node,))
             if part in broken and _island_id_of(part) is None and (layout or not self._depends_on_layout(part))
         ]
 
