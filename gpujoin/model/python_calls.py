@@ -137,7 +137,7 @@ class PythonCalls(PythonStep):
 
     @cached_property
     def input_places(self) -> tuple[int, ...]:
-        """Where among these each value is that the calls take."""
+        """The position of each value that the calls take among :attr:`with_inputs`."""
         computed = iter(range(len(self.child.schema), len(self.with_inputs)))
         values = (value.expression for value in self.inputs)
         return tuple(value.index if isinstance(value, ColumnRef) else next(computed) for value in values)

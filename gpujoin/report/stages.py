@@ -209,9 +209,10 @@ class _StageWriter:
                 return self._aggregate(node, inputs[0])
             case Window():
                 return self._window(node, inputs[0])
-            case TopN() | Limit():
-                by = f"first {node.count} by {_order(node.order, columns)}" if isinstance(node, TopN) else ""
-                return self._operation(node, by or f"limit {node.count}", inputs, columns)
+            case TopN():
+                return self._operation(node, f"first {node.count} by {_order(node.order, columns)}", inputs, columns)
+            case Limit():
+                return self._operation(node, f"limit {node.count}", inputs, columns)
             case Expand():
                 return self._operation(node, f"expand each row in {len(node.projections)} ways", inputs)
             case Explode():
@@ -219,12 +220,8 @@ class _StageWriter:
                 repeats = pat.is_int64(node.child.schema.field(node.column).type)
                 text = f"repeat each row {column} times" if repeats else f"{outer}explode {column}"
                 return self._operation(node, text, inputs)
-            case PythonCalls():
+            case PythonCalls() | PythonRows():
                 return self._python(node, inputs[0])
-            case PythonRows():
-                by = ", ".join(columns[key].text for key in node.keys or ())
-                rows = "all rows of a task" if node.keys is None else f"each group by {by}"
-                return self._operation(node, f"Python {node.name} of {rows}", inputs, _plain_columns(node))
         return self._operation(node, _name(node), inputs)
 
     def _operation(
@@ -319,7 +316,11 @@ class _StageWriter:
         columns = list(map(_with_name, node.schema.names, [*keys, *buffers]))
         return self._operation(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
 
-    def _python(self, node: PythonCalls, below: _Result) -> _Result:
+    def _python(self, node: PythonCalls | PythonRows, below: _Result) -> _Result:
+        if isinstance(node, PythonRows):
+            by = ", ".join(below.columns[key].text for key in node.keys or ())
+            rows = "all rows of a task" if node.keys is None else f"each group by {by}"
+            return self._operation(node, f"Python {node.name} of {rows}", [below], _plain_columns(node))
         values = [show_expression(value.expression, below.columns) for value in node.inputs]
         texts = []
         for call in node.calls:

@@ -46,7 +46,7 @@ class _Package:
     spark: str | None
     """The version of Spark that it is made for; ``None``: its name does not tell."""
     place: str
-    """Where it was found."""
+    """Path of its jar, or the setting or the package of pip that names it."""
 
 
 def tables() -> Iterator[Check]:

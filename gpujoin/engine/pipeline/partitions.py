@@ -44,12 +44,16 @@ class PartitionRun:
         may_divide = bool(self.partition) and divisible(divisions, stuck=stuck)
         budget = min(self.backend.budget(self.memory.build_bytes), self.memory.build_bytes)
         buffered: list[Piece] = []
-        size = 0
+        rows, size, enough = 0, 0, self.first_shrunk
         source = map(self.backend.collect, source)
         for piece in source:
             buffered.append(piece)
-            size += self.backend.size(piece)[1]
-            size = self.shrink(buffered, size, budget)
+            more_rows, more_bytes = self.backend.size(piece)
+            rows, size = rows + more_rows, size + more_bytes
+            if enough is not None and (rows >= enough or size > budget):
+                buffered = [self.shrunk(buffered)]
+                rows, size = self.backend.size(buffered[0])
+                enough = max(self.first_shrunk or 0, 2 * rows)
             if may_divide and size > budget:
                 yield from self._divided(buffered, source, divisions)
                 return
@@ -57,9 +61,14 @@ class PartitionRun:
         if buffered:
             yield self.computed(buffered)
 
-    def shrink(self, buffered: list[Piece], size: int, budget: int) -> int:  # noqa: ARG002
-        """Drop rows that are not needed; gives the bytes of those that are left."""
-        return size
+    @property
+    def first_shrunk(self) -> int | None:
+        """How many rows there are when they are first shrunk, and after that twice those left; ``None``: never."""
+        return None
+
+    def shrunk(self, buffered: list[Piece]) -> Piece:
+        """The rows that are needed."""
+        return self.backend.concat(buffered, self.schema, self.metrics)
 
     def computed(self, buffered: list[Piece]) -> Piece:
         """Compute whole partitions, and empty the list."""

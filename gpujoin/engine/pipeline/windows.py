@@ -32,21 +32,22 @@ class WindowRun(PartitionRun):
 
     node: Window
 
-    def shrink(self, buffered: list[Piece], size: int, budget: int) -> int:
-        """Drop the rows beyond the limit of ranks, where there is one."""
-        if self.node.limit is None:
-            return size
-        enough = max(_DROPPED_ROWS, 2 * self.backend.size(buffered[0])[0]) if len(buffered) > 1 else _DROPPED_ROWS
-        if sum(self.backend.size(piece)[0] for piece in buffered) < enough and size <= budget:
-            return size
-        buffered[:] = [self._limited(buffered, self.node.limit)]
-        return self.backend.size(buffered[0])[1]
+    @property
+    def first_shrunk(self) -> int | None:
+        """Rows are dropped where there is a limit of ranks."""
+        return None if self.node.limit is None else _DROPPED_ROWS
+
+    def shrunk(self, buffered: list[Piece]) -> Piece:
+        """Drop the rows beyond the limit of ranks."""
+        assert self.node.limit is not None
+        return self._limited(buffered, self.node.limit)
 
     def computed(self, buffered: list[Piece]) -> Piece:
-        """Compute the window over whole partitions."""
+        """Compute the window over whole partitions, and empty the list."""
         # Functions that may fail must not see rows that Spark has dropped.
         limit = self.node.limit if any(isinstance(each, FramedAggregate) for each in self.node.calls) else None
         rows = super().computed(buffered) if limit is None else self._limited(buffered, limit)
+        buffered.clear()
         self.metrics.windows += 1
         return self.backend.window(rows, self.node)
 

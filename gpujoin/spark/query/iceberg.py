@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -144,7 +145,7 @@ class _Table:
         if facts["version"] > _NEWEST_VERSION:
             raise NotTranslatableError(f"its version of Iceberg's specification is {facts['version']}")
         if facts["opener"] not in ("", _S3_FILE):
-            openers = " and ".join(name.rpartition(".")[2] for name in facts["opener"].split(" and "))
+            openers = re.sub(r"\w+\.", "", facts["opener"])
             raise NotTranslatableError(f"its files are opened by {openers}, not by Hadoop or S3FileIO alone")
         self._node = node
         self._files: Sequence[Mapping[str, Any]] = facts["files"]
@@ -295,7 +296,7 @@ class _Table:
 
     @cached_property
     def _root(self) -> str:
-        """Where paths without a scheme are; nothing: on this machine. Asked for once: it takes calls of the JVM."""
+        """The root of paths without a scheme; nothing: this machine's. Asked for once: it takes calls of the JVM."""
         default = str(self._node.iceberg_configuration.get("fs.defaultFS"))
         return "" if default.startswith("file:") else default.rstrip("/")
 

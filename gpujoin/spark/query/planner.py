@@ -201,10 +201,9 @@ class QueryPlanner:
         changed = any(visited.changed for visited in below)
         inner = [self._visit_subquery(subquery) for subquery in node.subqueries]
         replaced = any(visited.changed for visited in inner)
-        alone = node.class_name == AGGREGATE or node.name in ALONE
-        if islands and alone and node not in self._left and not node.streaming:
+        is_sql = node.class_name == AGGREGATE or node.name == "Window"
+        if islands and (is_sql or node.name in ALONE) and node not in self._left and not node.streaming:
             # Python functions of rows that only Spark reads are Spark's as a matter of course.
-            is_sql = node.class_name == AGGREGATE or node.name == "Window"
             self._reasons += self._obstacles(node, layout=False, below=is_sql)
         if node.class_name in JOINS:
             others = tuple(part for part in parts if isinstance(part, IslandOperation))

@@ -56,7 +56,9 @@ iterator, since Spark never holds a group of these whole."""
 _KEY_TYPES = (
     t.BooleanType, t.IntegralType, t.DecimalType, t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType,
 )  # fmt: skip
-"""Of keys whose equal values are the same: Spark puts 0.0 and -0.0 into one group if they meet in one task."""
+"""Types of keys by which rows are grouped here, whose equal values are the same.
+
+Not floating-point numbers: Spark puts 0.0 and -0.0 into one group if they meet in one task."""
 ROWS = frozenset(_ROWS)
 CALLS = "ArrowEvalPython"
 """The node of functions of columns' values that are given Arrow data."""
