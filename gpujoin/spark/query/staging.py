@@ -25,6 +25,7 @@ from py4j.protocol import Py4JError
 from gpujoin.logs import log
 from gpujoin.report.outcomes import give_back, query_text
 from gpujoin.spark.failures import Failure, failure_of, final_error
+from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import clone_session, dataframe_of, gateway_of, local_property, session_id
 from gpujoin.spark.query.interrupts import listener_of
 from gpujoin.spark.query.native import remove_exchanged
@@ -81,7 +82,7 @@ class StagedRows:
         self.frame = dataframe_of(spark, self.relation)
         rule.suspend()
         try:
-            self.frame.count()
+            new_instance(names, "CachedQuery", execution, self.relation.cacheBuilder()).compute()
         except BaseException:
             self.release()
             raise
