@@ -140,8 +140,11 @@ def test_functions_of_two_texts_and_more(judge: Callable[..., Judge], mode: Eval
     twice = call(Function.CONCAT, text, "a", text)
     trees += [call(Function.SUBSTRING_INDEX, twice, part, n) for n in numbers for part in ("a", "", "zz", "日", other)]
     trees += [call(Function.SPLIT_PART, twice, part, n) for n in numbers if n for part in ("a", "", "zz", other)]
-    trees += [call(Function.SPLIT_PART, text, "b", right("i32")), call(Function.SPLIT_PART, text, None, 1)]
-    judge(*KINDS).check(trees, mode)
+    trees.append(call(Function.SPLIT_PART, text, None, 1))
+    asked = judge(*KINDS)
+    if asked.version >= "4.3":  # others fail by themselves on -2147483648: docs/compatibility.md
+        trees.append(call(Function.SPLIT_PART, text, "b", right("i32")))
+    asked.check(trees, mode)
 
 
 def test_padding_and_repeating(judge: Callable[..., Judge]) -> None:
