@@ -9,7 +9,15 @@ like any others, its results are columns like any others::
     1  2  3        1  2  3  7
 
 A function of ``mapInPandas`` or ``mapInArrow`` is given all rows of a task, one of ``applyInPandas`` or
-``applyInArrow`` the rows of each group, and gives others in their place.
+``applyInArrow`` the rows of each group, and gives others in their place. An aggregate function is given columns of
+each group, and gives one value::
+
+    select k, range(v) from t group by k
+
+    k  v        k  range(v)
+    1  2        1  7
+    1  9        2  0
+    2  5
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ from gpujoin.model.relation import OneInput, Output, check_over, check_position,
 from gpujoin.model.trees import Structural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gpujoin.model.expressions import Expression
 
@@ -100,6 +108,38 @@ class PythonRows(PythonStep):
 
 
 @dataclass(frozen=True, eq=False)
+class PythonAggregate(PythonStep):
+    """The keys of each group with the results of Python functions of all its rows."""
+
+    keys: tuple[int, ...]
+    """Columns by whose values rows are grouped; all rows of a group are in one task. Empty: all rows are one group,
+    and without rows there is none."""
+    inputs: tuple[int, ...]
+    """Columns that the calls take."""
+    calls: tuple[PythonCall, ...]
+    """The output has the keys, then the result of each call."""
+    settings: PythonSettings
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            raise RelationError("there is no function to call")
+        for position in self.keys:
+            check_position(position, self.child.schema, "group's key")
+        for position in self.inputs:
+            check_position(position, self.child.schema, "function's input")
+
+    @cached_property
+    def results(self) -> pa.Schema:
+        """Columns of the results."""
+        return results_of(self.calls)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the node's output."""
+        return pa.schema([*(self.child.schema.field(key) for key in self.keys), *self.results])
+
+
+@dataclass(frozen=True, eq=False)
 class PythonCalls(PythonStep):
     """Each row with the results of Python functions, all of which are called for the same batches of rows."""
 
@@ -118,7 +158,7 @@ class PythonCalls(PythonStep):
     @cached_property
     def results(self) -> pa.Schema:
         """Columns of the results."""
-        return pa.schema([pa.field(call.name, call.type) for call in self.calls])
+        return results_of(self.calls)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -143,6 +183,20 @@ class PythonCalls(PythonStep):
         return tuple(value.index if isinstance(value, ColumnRef) else next(computed) for value in values)
 
 
+def results_of(calls: Sequence[PythonCall]) -> pa.Schema:
+    """Give the columns of the results of some calls."""
+    return pa.schema([pa.field(call.name, call.type) for call in calls])
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """Rows of whole groups, those of a group one after another."""
+
+    rows: pa.RecordBatch
+    bounds: Sequence[int]
+    """The place of the first row of each group, in order, and the number of rows."""
+
+
 class PythonCaller(Protocol):
     """Calls the functions of nodes."""
 
@@ -156,5 +210,11 @@ class PythonCaller(Protocol):
     def rows(self, node: PythonRows, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for batches of its input; gives batches with the node's columns."""
 
-    def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    def of_groups(self, node: PythonRows, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for each group of rows; gives batches with the node's columns."""
+
+    def aggregates(self, node: PythonAggregate, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
+        """Call the functions of a node for each group of its inputs.
+
+        Gives a row for each group, in the same order, in batches with the columns of ``node.results``.
+        """

@@ -29,7 +29,7 @@ from gpujoin.model.files import (
     ValueRanges,
 )
 from gpujoin.model.jointype import Side
-from gpujoin.model.python_calls import PythonCalls, PythonRows, PythonStep
+from gpujoin.model.python_calls import PythonAggregate, PythonCalls, PythonRows, PythonStep
 from gpujoin.model.relation import (
     OneInput,
     Output,
@@ -61,6 +61,7 @@ __all__ = [
     "Output",
     "PartialAggregate",
     "Project",
+    "PythonAggregate",
     "PythonCalls",
     "PythonRows",
     "PythonStep",
@@ -541,6 +542,7 @@ _NAMES: dict[type[Relation], str] = {
     PartialAggregate: "the aggregation", Window: "the window", TopN: "the limit", Limit: "the limit",
     Union: "the union", Expand: "the grouping sets", Explode: "explode",
     PythonCalls: "the Python function", PythonRows: "the Python function",
+    PythonAggregate: "the Python function",
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from gpujoin.model.relations import (
     ConstantTable,
     Join,
     PartialAggregate,
+    PythonAggregate,
     PythonCalls,
     PythonRows,
     Relation,
@@ -157,8 +158,10 @@ def predict(
             spark += tables.exchanged_rows(node, least) * costs.spark_exchange_row
         elif isinstance(node, PartialAggregate) and node.keys:
             spark += least.of(node).rows * costs.spark_exchange_row
-        stages = isinstance(node, (PartialAggregate, Window)) or (
-            isinstance(node, Join) and not any(map(_is_constant, node.children))
+        stages = (
+            isinstance(node, (PartialAggregate, Window))
+            or _sorts_groups(node)
+            or (isinstance(node, Join) and not any(map(_is_constant, node.children)))
         )
         here = 0.0 if node in built else own.here / cores
         return Estimate(here=here, spark=spark / cores + stages * costs.spark_stage)
@@ -209,17 +212,25 @@ def operation_seconds(
             own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
         case Window():
             own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
-        case PythonCalls() | PythonRows():
+        case PythonCalls() | PythonRows() | PythonAggregate():
             # What the functions themselves take is the same either way. In Spark their rows cross to them and back.
             arguments = node.child.schema
             if isinstance(node, PythonCalls):
                 arguments = pa.schema([value.field for value in node.inputs])
             crossing = crossing_seconds(rows[0], arguments, costs) + rows[0] * costs.row_out
             own = Estimate(here=rows[0] * len(node.schema) * costs.value, spark=crossing)
+            if _sorts_groups(node):  # as a window does
+                sorting = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
+                own = Estimate(here=own.here + sorting.here, spark=own.spark + sorting.spark)
         case Join():
             is_built = node.side(node.build_side) in built
             own = _join(node, rows[0], rows[1], costs, is_built=is_built)
     return Estimate(here=computed.here + own.here, spark=computed.spark + own.spark)
+
+
+def _sorts_groups(node: Relation) -> bool:
+    """Whether a node calls Python functions of groups, for which rows are exchanged and sorted."""
+    return isinstance(node, PythonAggregate) or (isinstance(node, PythonRows) and node.keys is not None)
 
 
 def looked_up_rows(relation: Relation, sizes: Sizes, threshold: int) -> float:

@@ -25,6 +25,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
+    PythonAggregate,
     PythonCalls,
     PythonStep,
     Relation,
@@ -59,6 +60,10 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
             return frozenset().union(*(_outputs(way, below) for way in relation.projections))
         case PythonCalls():
             return _called(relation, indeterminate_columns(relation.child, sources))
+        case PythonAggregate():  # functions may depend on the order of a group's rows
+            below = indeterminate_columns(relation.child, sources)
+            results = range(len(relation.keys), len(relation.schema))
+            return frozenset(n for n, key in enumerate(relation.keys) if key in below) | frozenset(results)
         case Explode():
             return _explode(relation, indeterminate_columns(relation.child, sources))
         case Union():

@@ -29,6 +29,7 @@ from gpujoin.model.relations import (
     Limit,
     PartialAggregate,
     Project,
+    PythonAggregate,
     PythonCalls,
     Relation,
     Scan,
@@ -101,6 +102,8 @@ def distinct_in_node(node: Relation, below: Sequence[DistinctValues]) -> Distinc
             values = below[0]
             keys = [distinct_in_expression(key.expression, values) for key in node.keys]
             return (*keys, *[None] * (len(node.schema) - len(keys)))
+        case PythonAggregate():
+            return (*(below[0][key] for key in node.keys), *[None] * len(node.calls))
         case Window() | PythonCalls():
             values = below[0]
             return (*values, *[None] * (len(node.schema) - len(values)))

@@ -21,11 +21,13 @@ from gpujoin.model.relations import (
     Limit,
     PartialAggregate,
     Project,
+    PythonAggregate,
     Relation,
     Scan,
     SparkSource,
     TopN,
     Union,
+    column,
 )
 from gpujoin.plan.distinct import DistinctValues, distinct_groups, distinct_in_node, distinct_keys
 from gpujoin.plan.merging import merges
@@ -129,6 +131,12 @@ class Sizes:
             case PartialAggregate():
                 most = distinct_groups([key.expression for key in relation.keys], below[0].distinct)
                 groups = below[0].rows * (1.0 if merges(relation) else _GROUPS) if relation.keys else 1.0
+                rows = max(1.0, groups if most is None else min(groups, most))
+                return Estimate(rows, below[0].selectivity, below[0].scan_rows)
+            case PythonAggregate():
+                keys = [column(relation.child.schema, key) for key in relation.keys]
+                most = distinct_groups(keys, below[0].distinct) if keys else 1.0
+                groups = below[0].rows * _GROUPS
                 rows = max(1.0, groups if most is None else min(groups, most))
                 return Estimate(rows, below[0].selectivity, below[0].scan_rows)
             case Project():

@@ -33,6 +33,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
+    PythonAggregate,
     PythonCalls,
     PythonRows,
     Relation,
@@ -143,7 +144,7 @@ class ColumnTree(Fragment[ColumnId]):
                 columns = node.partition
             case Explode():
                 columns = (node.column,)
-            case PythonRows():
+            case PythonRows() | PythonAggregate():
                 columns = tuple(range(len(node.child.schema)))
             case _:
                 columns = ()
@@ -192,7 +193,7 @@ class ColumnTree(Fragment[ColumnId]):
                 keys = tuple(remapped_output(key, places[0]) for key in node.keys)
                 calls = tuple(call.mapped(lambda value: remapped(value, places[0])) for call in node.aggregates)
                 return self.under(dataclasses.replace(node, child=children[0], keys=keys, aggregates=calls))
-            case PythonRows():
+            case PythonRows() | PythonAggregate():
                 selected = inputs[0].select(self.inputs[0].ids)
                 return self.under(dataclasses.replace(node, child=selected.relation))
             case PythonCalls():
@@ -294,6 +295,9 @@ def _identities(relation: Relation, inputs: Sequence[ColumnTree]) -> tuple[Colum
             return _passed_on(relation.outputs, inputs[0])
         case PartialAggregate():
             keys = _passed_on(relation.keys, inputs[0])
+            return (*keys, *map(ColumnId, names[len(keys) :]))
+        case PythonAggregate():
+            keys = tuple(inputs[0].ids[key] for key in relation.keys)
             return (*keys, *map(ColumnId, names[len(keys) :]))
         case Window() | PythonCalls():
             return (*inputs[0].ids, *map(ColumnId, names[len(inputs[0].ids) :]))

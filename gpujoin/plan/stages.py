@@ -30,6 +30,7 @@ from gpujoin.model.relations import (
     Limit,
     PartialAggregate,
     Project,
+    PythonAggregate,
     PythonRows,
     Relation,
     Scan,
@@ -119,6 +120,8 @@ class _Planner:
                 return self._partitioned(tree, node.partition, below)
             case PythonRows(keys=tuple() as keys):
                 return self._partitioned(tree, keys, below)
+            case PythonAggregate():
+                return self._partitioned(tree, node.keys, below)
         return below.above(tree.over([below.rows]))
 
     def _join(self, tree: ColumnTree, planning: Planning) -> Part | None:

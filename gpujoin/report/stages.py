@@ -35,6 +35,7 @@ from gpujoin.model.relations import (
     Output,
     PartialAggregate,
     Project,
+    PythonAggregate,
     PythonCalls,
     PythonRows,
     Relation,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from gpujoin.model.aggregates import AggregateCall
     from gpujoin.model.backend import BackendName
     from gpujoin.model.files import FileSlice
+    from gpujoin.model.python_calls import PythonCall
     from gpujoin.model.stages import Exchange, Stage
     from gpujoin.spark.query.runs import StageRun
     from gpujoin.spark.query.trees.builder import ScanSource
@@ -86,7 +88,7 @@ _NAMES: dict[type[Relation], tuple[OperationKind, str]] = {
     TopN: (OperationKind.LIMIT, "limit"), Limit: (OperationKind.LIMIT, "limit"),
     Union: (OperationKind.UNION, "union"), Expand: (OperationKind.EXPANSION, ""),
     Explode: (OperationKind.EXPANSION, "explode"), PythonCalls: (OperationKind.PYTHON, "python"),
-    PythonRows: (OperationKind.PYTHON, "python"),
+    PythonRows: (OperationKind.PYTHON, "python"), PythonAggregate: (OperationKind.PYTHON, "python"),
 }  # fmt: skip
 """Kinds of operations, and their names in Spark's progress and plans, where they have one."""
 
@@ -220,7 +222,7 @@ class _StageWriter:
                 repeats = pat.is_int64(node.child.schema.field(node.column).type)
                 text = f"repeat each row {column} times" if repeats else f"{outer}explode {column}"
                 return self._operation(node, text, inputs)
-            case PythonCalls() | PythonRows():
+            case PythonCalls() | PythonRows() | PythonAggregate():
                 return self._python(node, inputs[0])
         return self._operation(node, _name(node), inputs)
 
@@ -316,19 +318,18 @@ class _StageWriter:
         columns = list(map(_with_name, node.schema.names, [*keys, *buffers]))
         return self._operation(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
 
-    def _python(self, node: PythonCalls | PythonRows, below: _Result) -> _Result:
+    def _python(self, node: PythonCalls | PythonRows | PythonAggregate, below: _Result) -> _Result:
         if isinstance(node, PythonRows):
             by = ", ".join(below.columns[key].text for key in node.keys or ())
             rows = "all rows of a task" if node.keys is None else f"each group by {by}"
             return self._operation(node, f"Python {node.name} of {rows}", [below], _plain_columns(node))
-        values = [show_expression(value.expression, below.columns) for value in node.inputs]
-        texts = []
-        for call in node.calls:
-            arguments = [values[n] for n in call.arguments] + [f"{name} => {values[n]}" for name, n in call.keywords]
-            text = ", ".join(arguments)
-            for function in call.names:
-                text = f"{function}({text})"
-            texts.append(text)
+        if isinstance(node, PythonAggregate):
+            texts = _called(node.calls, [below.columns[n].text for n in node.inputs])
+            keys = [below.columns[n] for n in node.keys]
+            by = f" by {', '.join(key.text for key in keys)}" if keys else ""
+            columns = list(map(_with_name, node.schema.names, [*keys, *map(Words, texts)]))
+            return self._operation(node, f"Python {', '.join(texts)}{by}", [below], columns)
+        texts = _called(node.calls, [show_expression(value.expression, below.columns) for value in node.inputs])
         results = [_with_name(call.name, Words(text)) for call, text in zip(node.calls, texts, strict=True)]
         return self._operation(node, f"Python {', '.join(texts)}", [below], [*below.columns, *results])
 
@@ -452,6 +453,18 @@ def _with_name(name: str, column: Words) -> Words:
     """Write a column by its name in the query, or by its expression."""
     made_up = PLANNED.fullmatch(name) or OF_OPTIMIZER.fullmatch(name)
     return column if made_up else Words(bare_name(name))
+
+
+def _called(calls: Sequence[PythonCall], values: Sequence[str]) -> list[str]:
+    """Write calls of Python functions, given what they take."""
+    texts = []
+    for call in calls:
+        arguments = [values[n] for n in call.arguments] + [f"{name} => {values[n]}" for name, n in call.keywords]
+        text = ", ".join(arguments)
+        for function in call.names:
+            text = f"{function}({text})"
+        texts.append(text)
+    return texts
 
 
 def _plain_columns(node: Relation) -> Columns:

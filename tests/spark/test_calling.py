@@ -306,13 +306,15 @@ def test_a_group_comes_in_several_batches_if_it_is_large() -> None:
     rows = pa.RecordBatch.from_pydict({"k": pa.array([7] * 25, pa.int64()), "v": [1.0] * 25})
 
     class Counting(PySparkCaller):
-        def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        def _function(self, *arguments: Any) -> Any:
+            function = super()._function(*arguments)
+
             def noted(group: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 for batch in group:
                     sizes.append(batch.num_rows)
                     yield batch
 
-            return super().of_groups(node, map(noted, groups))
+            return lambda groups: function(map(noted, groups))
 
     node = of_rows(totals, ConstantTable.from_batch(rows), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF, (0,))
     assert pa.Table.from_batches(run(node, caller=Counting(0)))["n"].to_pylist() == [25]

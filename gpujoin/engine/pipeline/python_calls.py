@@ -16,7 +16,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, PythonFunctionError, RelationError
 from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.python_calls import PythonRows
+from gpujoin.model.python_calls import GroupedRows, PythonAggregate, PythonRows
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CallingRun:
 
     def pieces(
         self,
-        node: PythonCalls | PythonRows,
+        node: PythonCalls | PythonRows | PythonAggregate,
         pieces: Iterator[Any],
         backend: Any,
         metrics: PipelineMetrics,
@@ -51,14 +51,20 @@ class CallingRun:
         """
         if self._caller is None:
             raise RelationError("nothing was given to run() that calls Python functions")
-        if isinstance(node, PythonRows) and node.keys is not None:
-            groups = _groups(node, node.keys, pieces, backend, piece_bytes)
-            rows = self._results(partial(self._caller.of_groups, node), groups, node.settings)
+        pending: deque[pa.RecordBatch] = deque()
+        inputs: Iterator[Any]
+        rows: Iterator[pa.RecordBatch]
+        if isinstance(node, PythonAggregate):
+            inputs = _inputs_of_groups(node, _groups(node, node.keys, pieces, backend, piece_bytes), pending)
+            results = self._results(partial(self._caller.aggregates, node), inputs, node.settings)
+            rows = (batch for result in results for batch in _beside(node, pending, result))
+        elif isinstance(node, PythonRows) and node.keys is not None:
+            inputs = _groups(node, node.keys, pieces, backend, piece_bytes)
+            rows = self._results(partial(self._caller.of_groups, node), inputs, node.settings)
         elif isinstance(node, PythonRows):
-            inputs: Iterator[Any] = _batches(node, pieces, backend, piece_bytes)
+            inputs = _batches(node, pieces, backend, piece_bytes)
             rows = self._results(partial(self._caller.rows, node), inputs, node.settings)
         else:
-            pending: deque[pa.RecordBatch] = deque()
             inputs = _inputs(node, pieces, backend, piece_bytes, pending)
             results = self._results(partial(self._caller.results, node), inputs, node.settings)
             rows = (batch for result in results for batch in _beside(node, pending, result))
@@ -124,21 +130,26 @@ def _batches(node: PythonRows, pieces: Iterator[Any], backend: Any, piece_bytes:
 
 
 def _groups(
-    node: PythonRows, keys: tuple[int, ...], pieces: Iterator[Any], backend: Any, piece_bytes: int
-) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Give the rows of each group of pieces that have whole groups, in batches of the size that Spark gives."""
+    node: PythonRows | PythonAggregate, keys: tuple[int, ...], pieces: Iterator[Any], backend: Any, piece_bytes: int
+) -> Iterator[GroupedRows]:
+    """Give the rows of pieces that have whole groups, those of each group one after another."""
     schema = node.child.schema
-    pairs = tuple(KeyPair(key, key, NullEquality.EQUAL) for key in keys)
-    codec = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), schema, schema)
     for piece in pieces:
-        batches = list(backend.give_out(piece, schema, piece_bytes))
-        for rows in _sorted_by(codec, pa.Table.from_batches(batches, schema)):
-            yield _parts(rows, node.settings)
+        rows = pa.Table.from_batches(list(backend.give_out(piece, schema, piece_bytes)), schema)
+        if rows.num_rows:
+            yield _sorted_by(keys, rows)
 
 
-def _sorted_by(codec: KeyCodec, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Give the rows of each group, one after another."""
-    codes = codec.codes(rows, Side.LEFT)
+def _sorted_by(keys: tuple[int, ...], rows: pa.Table) -> GroupedRows:
+    """Sort rows by their keys; without any, they are one group."""
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:  # a column of texts or bytes has more of them than 32-bit offsets reach
+        raise GpuJoinError(f"{rows.num_rows:,} rows of groups that came together have more bytes than a batch holds")
+    (whole,) = batches
+    if not keys:
+        return GroupedRows(whole, (0, whole.num_rows))
+    pairs = tuple(KeyPair(key, key, NullEquality.EQUAL) for key in keys)
+    codes = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), rows.schema, rows.schema).codes(rows, Side.LEFT)
     names = [f"k{n}" for n in range(codes.num_columns)]
     order = pc.sort_indices(codes.rename_columns(names), sort_keys=[(name, "ascending") for name in names])
     is_first = np.zeros(len(order), np.bool_)
@@ -147,14 +158,23 @@ def _sorted_by(codec: KeyCodec, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         values = pc.take(column, order).combine_chunks()
         same = pc.equal(values[:-1], values[1:]).to_numpy(zero_copy_only=False)
         is_first[1:] |= ~same
-    starts = np.flatnonzero(is_first)
-    batches = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
-    if len(batches) > 1:  # a column of texts or bytes has more of them than 32-bit offsets reach
-        raise GpuJoinError(f"{rows.num_rows:,} rows of groups that came together have more bytes than a batch holds")
-    (whole,) = batches
     ordered = pa.RecordBatch.from_arrays([take(column, order) for column in whole.columns], schema=rows.schema)
-    for start, end in itertools.pairwise([*starts.tolist(), len(order)]):
-        yield ordered.slice(start, end - start)
+    return GroupedRows(ordered, [*np.flatnonzero(is_first).tolist(), len(order)])
+
+
+def _inputs_of_groups(
+    node: PythonAggregate, groups: Iterator[GroupedRows], pending: deque[pa.RecordBatch]
+) -> Iterator[GroupedRows]:
+    """Give what the functions of a node take, and keep the keys of the groups."""
+    for each in groups:
+        first = pa.array(each.bounds[:-1], pa.int64())
+        keys = each.rows.select(list(node.keys))
+        if node.keys:
+            keys = pa.RecordBatch.from_arrays([take(column, first) for column in keys.columns], schema=keys.schema)
+        else:
+            keys = keys.slice(0, len(first))
+        pending.append(keys)
+        yield GroupedRows(each.rows.select(list(node.inputs)), each.bounds)
 
 
 def _inputs(
@@ -179,7 +199,9 @@ def _parts(batch: pa.RecordBatch, settings: PythonSettings) -> Iterator[pa.Recor
         yield batch.slice(start, length)
 
 
-def _beside(node: PythonCalls, pending: deque[pa.RecordBatch], result: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _beside(
+    node: PythonCalls | PythonAggregate, pending: deque[pa.RecordBatch], result: pa.RecordBatch
+) -> Iterator[pa.RecordBatch]:
     """Put results beside the next rows; a function of all batches may cut its results in other places."""
     start = 0
     while start < result.num_rows:

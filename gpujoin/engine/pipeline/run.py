@@ -44,6 +44,7 @@ from gpujoin.model.relations import (
     Limit,
     PartialAggregate,
     Project,
+    PythonAggregate,
     PythonCalls,
     PythonRows,
     Relation,
@@ -225,7 +226,7 @@ class _Run(RunContext):
                 return self._expand(node)
             case Explode():
                 return self._explode(node)
-            case PythonCalls() | PythonRows():
+            case PythonCalls() | PythonRows() | PythonAggregate():
                 return self.counts.pass_on(node, self._called(node), self.backend.size)
             case Join():
                 return JoinNodes(self).pieces(node)
@@ -253,9 +254,9 @@ class _Run(RunContext):
                 for rows in exploded(batch, node):
                     yield self.backend.take_in([rows], node.schema, self.metrics)
 
-    def _called(self, node: PythonCalls | PythonRows) -> Iterator[Piece]:
+    def _called(self, node: PythonCalls | PythonRows | PythonAggregate) -> Iterator[Piece]:
         with ExitStack() as stack:
-            pieces, keys = self.pieces(node.child), node.keys if isinstance(node, PythonRows) else None
+            pieces, keys = self.pieces(node.child), None if isinstance(node, PythonCalls) else node.keys
             if keys is not None:
                 whole_groups = PartitionRun(
                     node.child.schema, keys, self.backend, self.memory, self.metrics, self.options.batch_bytes,

@@ -114,6 +114,11 @@ class ReadAggregate:
         )
 
     @property
+    def calls_functions(self) -> bool:
+        """Whether any aggregate is a Python function of the program's."""
+        return any(node.children[0].name == "PythonUDAF" for node in self.aggregates)
+
+    @property
     def estimates(self) -> tuple[tuple[int, Node], ...]:
         """The estimated numbers of distinct values, by position among :attr:`aggregates`."""
         return tuple((number, node) for number, node in enumerate(self.aggregates) if is_estimate(node))

@@ -299,6 +299,8 @@ class IslandFinder:
             return None
         try:
             aggregation = read_aggregate(node)
+            if aggregation.calls_functions:
+                return _columns(node, aggregate(builder, node, frozenset(c.expr_id for c in node.output)), builder)
             below = aggregate_input(builder, node, aggregation)
             if aggregation.final_only or is_pivot(aggregation):
                 ids = frozenset(column.expr_id for column in node.output)

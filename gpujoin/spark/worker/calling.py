@@ -6,6 +6,7 @@ PySpark reads pickled functions and makes of them one function from Arrow batche
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,23 @@ from gpujoin.spark.shuffle.scattering import conform
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from gpujoin.model.python_calls import PythonCalls, PythonRows, PythonSettings
+    from gpujoin.model.python_calls import (
+        GroupedRows,
+        PythonAggregate,
+        PythonCall,
+        PythonCalls,
+        PythonRows,
+        PythonSettings,
+    )
 
     _Call = tuple[Sequence[bytes], Sequence[int], Sequence[tuple[str, int]]]
     """Functions, the innermost first, and what the innermost is given by position and by name."""
     _BatchFunction = Callable[[Iterator[Any]], Iterator[pa.RecordBatch]]
+
+
+_TOGETHER = 1024
+"""Results of at most so many groups are brought together; a concatenation of them takes less than one call."""
+_TOGETHER_ROWS = 1 << 14
 
 
 class PySparkCaller:
@@ -40,10 +53,9 @@ class PySparkCaller:
 
     def results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for batches of its inputs; see `gpujoin.model.python_calls`."""
-        calls = [(call.functions, call.arguments, call.keywords) for call in node.calls]
         inputs, results = _schemas(node.settings)
         arguments = (conform(batch, inputs) for batch in batches)
-        for batch in self._function(node.settings, calls)(arguments):
+        for batch in self._function(node.settings, _calls(node.calls))(arguments):
             _check(batch.schema, results)
             yield conform(batch, node.results)
 
@@ -52,19 +64,25 @@ class PySparkCaller:
         inputs, _ = _schemas(node.settings)
         return self._rows(node, (_as_struct(conform(batch, inputs)) for batch in batches))
 
-    def of_groups(self, node: PythonRows, groups: Iterator[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    def of_groups(self, node: PythonRows, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for each group of rows; see `gpujoin.model.python_calls`."""
         inputs, _ = _schemas(node.settings)
-        form = _as_struct if node.settings.kind == PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF else _as_it_is
-        return self._rows(node, ((form(conform(batch, inputs)) for batch in group) for group in groups))
+        is_struct = node.settings.kind == PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF
+        return self._rows(node, _batches_of_groups(groups, inputs, node.settings, _as_struct if is_struct else None))
+
+    def aggregates(self, node: PythonAggregate, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
+        """Call the functions of a node for each group of its inputs; see `gpujoin.model.python_calls`."""
+        inputs, results = _schemas(node.settings)
+        batches = self._function(node.settings, _calls(node.calls))(_batches_of_groups(groups, inputs, node.settings))
+        for batch in _together(batches, lambda schema: _check(schema, results)):
+            yield conform(batch, node.results)
 
     def _rows(self, node: PythonRows, inputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node, which gives rows as structs."""
         _, results = _schemas(node.settings)
-        for structs in self._function(node.settings, [((node.function,), node.arguments, ())])(inputs):
-            batch = pa.RecordBatch.from_struct_array(structs.column(0))
-            _check(batch.schema, results)
-            yield conform(batch, node.schema)
+        batches = self._function(node.settings, [((node.function,), node.arguments, ())])(inputs)
+        for structs in _together(batches, lambda schema: _check(pa.schema(list(schema.field(0).type)), results)):
+            yield conform(pa.RecordBatch.from_struct_array(structs.column(0)), node.schema)
 
     def _function(self, settings: PythonSettings, calls: Sequence[_Call]) -> _BatchFunction:
         """Have PySpark make one function of several calls."""
@@ -83,8 +101,58 @@ class PySparkCaller:
         return partial(function, self._partition)
 
 
-def _as_it_is(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+def _calls(calls: Sequence[PythonCall]) -> list[_Call]:
+    return [(call.functions, call.arguments, call.keywords) for call in calls]
+
+
+def _batches_of_groups(
+    groups: Iterator[GroupedRows],
+    schema: pa.Schema,
+    settings: PythonSettings,
+    form: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Give the rows of each group in batches of the size that Spark gives."""
+    for each in groups:
+        rows = conform(each.rows, schema)
+        if form is not None:
+            rows = form(rows)
+        by_size = max(1, int(rows.num_rows * settings.batch_bytes / max(1, rows.nbytes)))
+        length = min(settings.batch_rows, by_size)
+        for start, end in itertools.pairwise(each.bounds):
+            yield _slices(rows, start, end, length)
+
+
+def _slices(rows: pa.RecordBatch, start: int, end: int, length: int) -> Iterator[pa.RecordBatch]:
+    return (rows.slice(place, min(length, end - place)) for place in range(start, end, length))
+
+
+def _together(batches: Iterator[pa.RecordBatch], check: Callable[[pa.Schema], None]) -> Iterator[pa.RecordBatch]:
+    """Bring the results of several groups together, of more and more of them, so that the first come soon.
+
+    Each schema is checked once, as soon as it comes.
+    """
+    buffered: list[pa.RecordBatch] = []
+    most, rows = 1, 0
+    for batch in batches:
+        if buffered and batch.schema != buffered[0].schema:
+            yield _concatenated(buffered)
+            buffered, rows = [], 0
+        if not buffered:
+            check(batch.schema)
+        buffered.append(batch)
+        rows += batch.num_rows
+        if len(buffered) >= most or rows >= _TOGETHER_ROWS:
+            yield _concatenated(buffered)
+            buffered, rows, most = [], 0, min(2 * most, _TOGETHER)
+    if buffered:
+        yield _concatenated(buffered)
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    columns = [pa.concat_arrays(columns) for columns in zip(*(batch.columns for batch in batches), strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
 
 
 def _as_struct(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -99,6 +99,74 @@ def shown_array(values: pa.Array) -> pa.Array:
     return pa.array([f"{value} of {values.type}" for value in values.to_pylist()], pa.string())
 
 
+def mean(values: pd.Series) -> float:
+    return float(values.mean())
+
+
+def weighted(values: pd.Series, weights: pd.Series) -> float:
+    return float((values * weights).sum() / len(values))
+
+
+def size_of_parts(parts: Iterator[pd.Series]) -> int:
+    return sum(map(len, parts))
+
+
+def sum_of_products(parts: Iterator[tuple[pd.Series, ...]]) -> int:
+    return int(sum((left * right).sum() for left, right in parts))
+
+
+def five() -> int:
+    return 5
+
+
+def greatest(values: pa.Array) -> pa.Scalar:
+    return pc.max(values)
+
+
+def greatest_of_parts(parts: Iterator[pa.Array]) -> pa.Scalar:
+    return pc.max(pa.array([pc.max(values).as_py() for values in parts]))
+
+
+def first(values: pd.Series) -> Any:
+    return values.iloc[0]
+
+
+def first_or_none(values: pd.Series) -> Any:
+    return None if pd.isna(values.iloc[0]) else values.iloc[0]
+
+
+def first_of_array(values: pa.Array) -> pa.Scalar:
+    return values[0]
+
+
+def shown_group(values: pd.Series) -> str:
+    return f"{sorted(map(repr, values))} of {values.dtype} named {values.name}"
+
+
+def shown_group_of_frame(values: pd.DataFrame) -> str:
+    return f"{sorted(map(repr, values.itertuples(index=False)))}"
+
+
+def shown_group_of_array(values: pa.Array) -> str:
+    return f"{sorted(map(repr, values.to_pylist()))} of {values.type}"
+
+
+def fails_for_group(values: pd.Series) -> float:
+    raise RefusalError("no group is good")
+
+
+def text_of_group(values: pd.Series) -> str:
+    return "many"
+
+
+def series_of_group(values: pd.Series) -> float:
+    return values  # which is the error
+
+
+def text_of_arrays(values: pa.Array) -> pa.Scalar:
+    return pa.scalar("many")
+
+
 class RefusalError(Exception):
     """An error of a function's own."""
 

@@ -213,6 +213,81 @@ def test_more_functions_of_rows_are_the_last_step_of_an_island(tables: SparkSess
     check_all({name: frame})
 
 
+# -- aggregate functions -----------------------------------------------------------------------------------------------
+
+
+def grouped(spark: SparkSession, *keys: Any) -> Any:
+    """Group a join whose rows aggregate functions are called for."""
+    return joined(spark).groupBy(*keys)
+
+
+AGGREGATES: dict[str, Query] = {
+    "of a column": lambda spark: grouped(spark, "k").agg(pandas(f.mean, "double")("item")),
+    "of expressions, to one": lambda spark: (
+        grouped(spark, sf.length("s").alias("l"), "k")
+        .agg((pandas(f.weighted, "double")(sf.col("item") * 2, sf.col("id") + 1) + 1).alias("w"), sf.col("l"))
+        .where("w > 3")
+    ),
+    "several": lambda spark: grouped(spark, "k").agg(
+        pandas(f.mean, "double")("item"),
+        pandas(f.weighted, "double")("item", "id"),
+        pandas(f.weighted, "double")(weights="item", values="id"),
+        pandas(f.mean, "double")("item").alias("again"),
+    ),
+    "of all rows": lambda spark: grouped(spark).agg(pandas(f.mean, "double")("item")),
+    "of no rows": lambda spark: joined(spark).where("id < 0").groupBy().agg(pandas(f.mean, "double")("item")),
+    "of no rows by a key": lambda spark: joined(spark).where("id < 0").groupBy("k").agg(pandas(f.five, "int")()),
+    "of nothing": lambda spark: grouped(spark, "k").agg(pandas(f.five, "int")()),
+    "of parts": lambda spark: grouped(spark, "k").agg(pandas(f.size_of_parts, "int")("item")),
+    "of parts of two columns": lambda spark: grouped(spark, "k").agg(pandas(f.sum_of_products, "long")("item", "id")),
+    "of arrays": lambda spark: grouped(spark, "k").agg(
+        sf.arrow_udf(f.greatest, "int")("item"), sf.arrow_udf(f.greatest, "string")("s")
+    ),
+    "of parts of arrays": lambda spark: grouped(spark, "k").agg(sf.arrow_udf(f.greatest_of_parts, "int")("item")),
+    "of a function's results": lambda spark: grouped(spark, "k").agg(
+        pandas(f.mean, "double")(pandas(f.plus, "long")("id", "item"))
+    ),
+    "in a function": lambda spark: grouped(spark, "k").agg(
+        pandas(f.doubled, "double")(pandas(f.mean, "double")("item"))
+    ),
+    "below a join": lambda spark: (
+        grouped(spark, "k").agg(pandas(f.mean, "double")("item").alias("m")).join(spark.table("items"), "k")
+    ),
+    "below an aggregation": lambda spark: (
+        grouped(spark, "k", "s")
+        .agg(pandas(f.mean, "double")("item").alias("m"))
+        .groupBy("k")
+        .agg(sf.max("m"), sf.count("*"))
+    ),
+    "of grouping sets": lambda spark: joined(spark).rollup("k", "s").agg(pandas(f.mean, "double")("item")),
+    **{
+        f"by {key}": lambda spark, key=key: (  # type: ignore[misc]
+            spark.sql("select s.*, i.item from sales s left join items i on s.k = i.k")
+            .groupBy(key)
+            .agg(pandas(f.weighted, "double")("id", "id"))
+        )
+        for key in ("k", "s", "price", "day", "flag")
+    },
+}
+BRIEF_AGGREGATES = ("of expressions, to one", "several", "of all rows", "of no rows", "below a join", "by s")
+
+
+@ways
+def test_aggregate_functions_are_called_within_islands(tables: SparkSession) -> None:
+    frames = {name: AGGREGATES[name](tables) for name in BRIEF_AGGREGATES}
+    assert all(map(run_here, frames.values()))
+    check_all(frames, empty=["of no rows"])
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["cpu", "exchanged"])
+@pytest.mark.parametrize("name", [name for name in AGGREGATES if name not in BRIEF_AGGREGATES])
+def test_more_aggregate_functions_are_called_within_islands(tables: SparkSession, name: str) -> None:
+    frame = AGGREGATES[name](tables)
+    assert run_here(frame)
+    check_all({name: frame}, empty=["of no rows by a key"])
+
+
 # -- values of all types -------------------------------------------------------------------------------------------
 
 _COLUMNS = (
@@ -274,6 +349,46 @@ def test_values_of_all_types_are_given_and_taken_as_spark_does(bulk: None, table
     assert not different
 
 
+_WAYS_OF_GROUPS: dict[str, Callable[[str], Callable[..., Column]]] = {
+    "pandas": lambda kind: pandas(f.first, kind),
+    "pandas or null": lambda kind: pandas(f.first_or_none, kind),
+    "arrow": lambda kind: sf.arrow_udf(f.first_of_array, kind),
+    "shown pandas": lambda kind: pandas(
+        f.shown_group_of_frame if kind.startswith("struct") else f.shown_group, "string"
+    ),
+    "shown arrow": lambda kind: sf.arrow_udf(f.shown_group_of_array, "string", sf.ArrowUDFType.GROUPED_AGG),
+}
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize(
+    "spark",
+    [
+        SILENT | {"spark.sql.session.timeZone": "America/Sao_Paulo"},
+        SILENT | {"spark.sql.execution.arrow.useLargeVarTypes": "true"},
+        SILENT | {"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"},
+    ],
+    indirect=True,
+    ids=["zone", "large", "extension"],
+)
+@pytest.mark.parametrize("way", _WAYS_OF_GROUPS)
+def test_groups_of_values_of_all_types_are_given_and_taken_as_spark_does(
+    bulk: None, tables: SparkSession, way: str
+) -> None:
+    rows = tables.sql(f"select b.*, {_BYTES} bin, i.item from bulk b left join items i on b.g = i.k")
+    outcomes = {}
+    for column in (*_COLUMNS, "bin"):
+        kind = rows.schema[column].dataType.simpleString()
+        try:
+            function = _WAYS_OF_GROUPS[way](kind)
+        except NotImplementedError:  # which PySpark has no such functions of
+            continue
+        keys = ("id", "item") if way.startswith(("pandas", "arrow")) else ("g",)
+        outcomes[column] = _compared(rows.groupBy(*keys).agg(function(column).alias("r")))
+    different = {column: outcome for column, outcome in outcomes.items() if outcome is not None}
+    assert not different
+
+
 def _compared(frame: DataFrame) -> str | None:
     """Compare a query with Spark's own run, and say how they differ."""
     spark = frame.sparkSession
@@ -318,6 +433,12 @@ FAILING: dict[str, Callable[[], Callable[..., Column]]] = {
     "gives another array": lambda: sf.arrow_udf(f.other_array, "long"),
     "cannot be read": lambda: pandas(f.with_unreadable(), "long"),
 }
+FAILING_OF_GROUPS: dict[str, Callable[[], Callable[..., Column]]] = {
+    "raises for a group": lambda: pandas(f.fails_for_group, "double"),
+    "gives a text for a group": lambda: pandas(f.text_of_group, "int"),
+    "gives a series for a group": lambda: pandas(f.series_of_group, "double"),
+    "gives a text for arrays": lambda: sf.arrow_udf(f.text_of_arrays, "int"),
+}
 _OF_PYSPARK = re.compile(r'^  File "[^"]*[/\\]pyspark[/\\][^\n]*\n(?:    [^\n]*\n)*', re.MULTILINE)
 
 
@@ -329,7 +450,12 @@ def _raised(frame: DataFrame) -> tuple[str, str]:
 
 
 def _check_failures(spark: SparkSession, names: list[str]) -> None:
-    frames = {name: joined(spark).select("k", FAILING[name]()("id").alias("r")) for name in names}
+    frames = {
+        name: grouped(spark, "k").agg(FAILING_OF_GROUPS[name]()("id"))
+        if name in FAILING_OF_GROUPS
+        else joined(spark).select("k", FAILING[name]()("id").alias("r"))
+        for name in names
+    }
     expected = {name: _raised(frame) for name, frame in frames.items()}
     enable(spark)
     try:
@@ -351,7 +477,7 @@ def _check_failures(spark: SparkSession, names: list[str]) -> None:
     ids=["silent", "bytes", "all frames", "bytes, all frames"],
 )
 def test_errors_of_functions_are_sparks_word_for_word(tables: SparkSession) -> None:
-    _check_failures(tables, ["raises", "gives too few"])
+    _check_failures(tables, ["raises", "gives too few", "raises for a group"])
 
 
 @pytest.mark.parametrize(
@@ -385,6 +511,7 @@ def test_a_task_of_ours_that_fails_has_spark_run_the_query(
 @pytest.mark.extra
 def test_more_errors_of_functions_are_sparks_word_for_word(tables: SparkSession) -> None:
     _check_failures(tables, [name for name in FAILING if name not in ("raises", "gives too few")])
+    _check_failures(tables, [*FAILING_OF_GROUPS])
 
 
 @silent
@@ -466,6 +593,14 @@ _ROWS_LEFT: dict[str, tuple[Query, str]] = {
     "groups in parts": (
         lambda spark: joined(spark).select("k", "item").groupBy("k").applyInArrow(f.parts_of_group, "k int, n long"),
         "functions of kind",
+    ),
+    "aggregates of floating-point numbers": (
+        lambda spark: joined(spark).groupBy("weight").agg(pandas(f.mean, "double")("id")),
+        "weight has type double",
+    ),
+    "aggregates of groups of bytes": (
+        lambda spark: joined(spark).groupBy(sf.col("s").cast("binary")).agg(pandas(f.mean, "double")("id")),
+        "has type binary",
     ),
     "a barrier": (
         lambda spark: joined(spark).select("id").mapInPandas(f.same_parts, "id int", barrier=True),

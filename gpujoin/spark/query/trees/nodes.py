@@ -64,6 +64,7 @@ from gpujoin.spark.query.trees.builder import (
 )
 from gpujoin.spark.query.trees.distinct import in_two_steps
 from gpujoin.spark.query.trees.pivot import is_pivot, pivoted, without_arrays
+from gpujoin.spark.query.trees.python_calls import python_aggregate
 from gpujoin.spark.query.trees.sessions import with_sessions
 from gpujoin.spark.query.trees.subqueries import filtered_by_values, reads_subquery
 
@@ -238,6 +239,8 @@ def expand(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fr
 def aggregate(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Aggregate an input wholly, for a node above that needs the final values."""
     aggregation = read_aggregate(node)
+    if aggregation.calls_functions:
+        return python_aggregate(builder, node, aggregation, required)
     return aggregated(builder, aggregation, aggregate_input(builder, node, aggregation), required)
 
 

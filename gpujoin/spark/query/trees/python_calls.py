@@ -8,7 +8,7 @@ results as Spark has it do. Any other function Spark runs, and the reason is tol
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,12 +17,15 @@ from py4j.protocol import Py4JError
 from pyspark.sql import types as t
 from pyspark.util import PythonEvalType
 
-from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonRows, PythonSettings
-from gpujoin.model.relations import Output
+from gpujoin.model.python_calls import PythonAggregate, PythonCall, PythonCalls, PythonRows, PythonSettings
+from gpujoin.model.relations import Output, Project
+from gpujoin.model.relations import column as column_at
+from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.jvm.gateway import running_context, shipped_files
-from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column
+from gpujoin.spark.query.aggregates import FinalReader
+from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, named_outputs, with_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +34,9 @@ if TYPE_CHECKING:
 
     from gpujoin.model.expressions import Expression
     from gpujoin.spark.catalyst.nodes import Node
+    from gpujoin.spark.query.aggregates import ReadAggregate
     from gpujoin.spark.query.plans import PlanNode
+    from gpujoin.spark.query.trees.builder import ColumnReader
 
 _VERSIONS = ("4.3.",)
 """Releases of PySpark whose worker hands out what converts a function's rows (``pyspark.worker.read_udfs``)."""
@@ -53,6 +58,18 @@ _ROWS: dict[str, set[int | None]] = {
 }
 """Functions of all rows of a task, or of those of a group, by the plan's nodes; of groups not those that are given an
 iterator, since Spark never holds a group of these whole."""
+_AGGREGATES: set[int | None] = {
+    PythonEvalType.SQL_GROUPED_AGG_PANDAS_UDF,
+    getattr(PythonEvalType, "SQL_GROUPED_AGG_PANDAS_ITER_UDF", None),  # since PySpark 4.2
+    getattr(PythonEvalType, "SQL_GROUPED_AGG_ARROW_UDF", None),
+    getattr(PythonEvalType, "SQL_GROUPED_AGG_ARROW_ITER_UDF", None),
+}
+"""Functions that give one value of each group's columns."""
+_AGGREGATES_ALONE: set[int | None] = {
+    getattr(PythonEvalType, "SQL_GROUPED_AGG_PANDAS_ITER_UDF", None),
+    getattr(PythonEvalType, "SQL_GROUPED_AGG_ARROW_ITER_UDF", None),
+}
+"""Those that are given an iterator, of which a worker of Spark's calls one at a time."""
 _KEY_TYPES = (
     t.BooleanType, t.IntegralType, t.DecimalType, t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType,
 )  # fmt: skip
@@ -101,18 +118,7 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
     carried = {expr_id for expr_id in earlier if expr_id is not None}
     builder.carried |= carried
     below = builder.build(child, passed | ids_read | carried)
-    reader = builder.reader(below)
-    inputs: list[tuple[Expression, DataType]] = []
-
-    def place(argument: Node) -> int:
-        value = reader(argument)
-        for n, (earlier_value, _) in enumerate(inputs):
-            if earlier_value.structure == value.structure:
-                return n
-        _check_type(argument)
-        inputs.append((value, argument.data_type))
-        return len(inputs) - 1
-
+    inputs = _Inputs(builder.reader(below))
     calls: list[PythonCall] = []
     types: list[DataType] = []
     ids: dict[int, int] = {}
@@ -125,22 +131,52 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
             continue
         ids[column.expr_id] = len(below.relation.schema) + len(calls)
         types.append(column.data_type)
-        calls.append(
-            PythonCall(
-                function.names,
-                function.commands,
-                tuple(place(argument) for argument in function.arguments),
-                tuple((name, place(argument)) for name, argument in function.keywords),
-                f"{column.fields['name']}#{column.expr_id}",
-                arrow_type(column.data_type),
-            )
-        )
+        calls.append(inputs.call(function, f"{column.fields['name']}#{column.expr_id}", column.data_type))
     if not calls:
         return Fragment(below.relation, {**below.positions, **ids})
-    settings = _settings(node, kind, _numbered(dtype for _, dtype in inputs), _numbered(types))
-    outputs = tuple(Output(f"input {n}", value) for n, (value, _) in enumerate(inputs))
-    relation = PythonCalls(below.relation, outputs, tuple(calls), settings)
+    settings = _settings(node, kind, _numbered(inputs.types), _numbered(types))
+    relation = PythonCalls(below.relation, inputs.outputs, tuple(calls), settings)
     return Fragment(relation, {**below.positions, **ids})
+
+
+def python_aggregate(
+    builder: TreeBuilder, node: PlanNode, aggregation: ReadAggregate, required: frozenset[int]
+) -> Fragment:
+    """Call the functions of an ``Aggregate`` for each group of its input."""
+    kind, functions = _of_aggregation(aggregation, node)
+    programs = [_read(function, builder) for function in functions]
+    if any(len(each.names) > 1 for each in programs):
+        raise NotTranslatableError("functions of groups of functions' results are not called here")
+    below = builder.input(node.children[0], aggregation.attribute_ids)
+    for key in aggregation.keys:
+        _check_key(key)
+    reader = builder.reader(below)
+    inputs = _Inputs(reader)
+    calls: list[PythonCall] = []
+    types: list[DataType] = []
+    places: dict[Node, int] = {}
+    for each, function in zip(aggregation.aggregates, programs, strict=True):
+        _check_type(function.node)
+        call = inputs.call(function, f"a{len(calls)}", function.node.data_type)
+        same = next((n for n, other in enumerate(calls) if replace(other, name=call.name) == call), None)
+        if same is None:  # Spark calls equal ones once
+            same = len(calls)
+            calls.append(call)
+            types.append(function.node.data_type)
+        places[each] = len(aggregation.keys) + same
+    if kind in _AGGREGATES_ALONE and len(calls) > 1:
+        raise NotTranslatableError("several functions of groups that are given an iterator are not called here")
+    keys = tuple(Output(f"k{n}", reader(key)) for n, key in enumerate(aggregation.keys))
+    settings = _settings(node, kind, _numbered(inputs.types), _numbered(types))
+    relation = PythonAggregate(
+        Project(below.relation, (*keys, *inputs.outputs)),
+        tuple(range(len(keys))),
+        tuple(range(len(keys), len(keys) + len(inputs.outputs))),
+        tuple(calls),
+        settings,
+    )
+    results = [named for named in aggregation.results if named.expr_id in required] or list(aggregation.results[:1])
+    return with_outputs(relation, named_outputs(results, _GroupReader(aggregation, relation, places)))
 
 
 def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
@@ -183,14 +219,76 @@ def _of_groups(node: PlanNode) -> tuple[list[Node], tuple[int, ...], tuple[int, 
     if not keys:
         raise NotTranslatableError("Spark runs a function of all rows as one group")
     for key in keys:
-        if not isinstance(key.data_type, _KEY_TYPES):
-            raise NotTranslatableError(f"{key} has type {key.data_type.simpleString()}, by which Spark groups here")
+        _check_key(key)
     ids = [value.expr_id for value in values]
     own = [key for key in keys if key.expr_id not in ids]
     columns = [*own, *values]
     places = tuple(own.index(key) if key in own else len(own) + ids.index(key.expr_id) for key in keys)
     of_values = range(len(own), len(columns))
     return columns, places, (len(keys) + len(of_values) + 1, len(keys), *places, *of_values)
+
+
+def _of_aggregation(aggregation: ReadAggregate, node: PlanNode) -> tuple[int, list[Node]]:
+    """Give the kind and the functions of an aggregation, all of which are Python's, as Spark has it."""
+    functions = [each.children[0] for each in aggregation.aggregates]
+    kinds = {int(each.fields["evalType"]) if each.name == "PythonUDAF" else None for each in functions}
+    kind = kinds.pop()
+    if kinds or kind not in _AGGREGATES:
+        raise NotTranslatableError("Spark runs Python functions of groups of several kinds")
+    assert kind is not None
+    _check_kind(kind, node)
+    for each in aggregation.aggregates:
+        if each.fields["isDistinct"] or len(each.children) > 1:
+            raise NotTranslatableError(f"{each} is not computed here of distinct values, or with a filter")
+    return kind, functions
+
+
+class _GroupReader(FinalReader):
+    """Translates an aggregation's results over the results of its functions."""
+
+    def __init__(self, aggregation: ReadAggregate, relation: PythonAggregate, places: Mapping[Node, int]) -> None:
+        super().__init__(aggregation, relation, {})
+        self._places = places
+
+    def __call__(self, node: Node) -> Expression:
+        """Translate an expression over keys and functions' results."""
+        if node.name != "AggregateExpression":
+            return super().__call__(node)
+        return replace(column_at(self._schema, self._places[node]), written=str(node))
+
+
+class _Inputs:
+    """What calls of functions take, each value once."""
+
+    def __init__(self, reader: ColumnReader) -> None:
+        self._reader = reader
+        self._values: list[Expression] = []
+        self.types: list[DataType] = []
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        return tuple(Output(f"i{n}", value) for n, value in enumerate(self._values))
+
+    def call(self, function: _Function, name: str, dtype: DataType) -> PythonCall:
+        """Make a call, whose result has a name and a type."""
+        return PythonCall(
+            function.names,
+            function.commands,
+            tuple(map(self._place, function.arguments)),
+            tuple((keyword, self._place(argument)) for keyword, argument in function.keywords),
+            name,
+            arrow_type(dtype),
+        )
+
+    def _place(self, argument: Node) -> int:
+        value = self._reader(argument)
+        for n, earlier in enumerate(self._values):
+            if earlier.structure == value.structure:
+                return n
+        _check_type(argument)
+        self._values.append(value)
+        self.types.append(argument.data_type)
+        return len(self._values) - 1
 
 
 @dataclass(frozen=True)
@@ -285,7 +383,7 @@ def _is_true(conf: Mapping[str, str], name: str, default: str) -> bool:
 def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
     if not pyspark.__version__.startswith(_VERSIONS):
         return f"PySpark {pyspark.__version__} has another interface for them"
-    if kind not in _KINDS.union(*_ROWS.values()):
+    if kind not in _KINDS.union(_AGGREGATES, *_ROWS.values()):
         return "their arguments are pickled, and not given as Arrow data (spark.sql.execution.pythonUDF.arrow.enabled)"
     for name, what in _WATCHED.items():
         if conf.get(name, "false").lower() not in ("false", ""):
@@ -295,6 +393,15 @@ def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
     if int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]) <= 0:
         return "batches are of any size by spark.sql.execution.arrow.maxRecordsPerBatch"
     return None
+
+
+def _check_key(key: Node) -> None:
+    """Refuse keys whose equal values may be different ones."""
+    name = expression_name(key)
+    if not isinstance(key.data_type, _KEY_TYPES):
+        raise NotTranslatableError(f"{name} has type {key.data_type.simpleString()}, by which Spark groups here")
+    if "collate" in key.type_name.lower():
+        raise NotTranslatableError(f"{name} has a collation, by which Spark groups here")
 
 
 def _check_type(value: Node) -> None:
