@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         JoinSpecError,
         KeyTypeError,
         ProductSizeError,
+        RequirementError,
     )
     from gpujoin.model.expressions import Function, call, coalesce, left, lit, right, when
     from gpujoin.model.jointype import JoinType, Side
@@ -55,7 +56,7 @@ _HOMES = {
     "gpujoin.errors": (
         "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError", "DeviceMemoryError",
         "ExpressionEvaluationError", "FallbackError", "GpuJoinError", "HostMemoryError", "JoinSpecError",
-        "KeyTypeError", "ProductSizeError",
+        "KeyTypeError", "ProductSizeError", "RequirementError",
     ),
     "gpujoin.model.expressions": ("Function", "call", "coalesce", "left", "lit", "right", "when"),
     "gpujoin.model.jointype": ("JoinType", "Side"),
@@ -78,7 +79,7 @@ __all__ = [
     "DeviceMemoryError", "DeviceTable", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
     "GatherMaps", "GpuJoinError", "HashJoin", "HostMemoryError", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
     "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "QueryProfile", "QueryReport", "Reason",
-    "Side",
+    "RequirementError", "Side",
     "__version__", "accelerate", "asof_join_tables", "call", "coalesce", "disable", "enable", "explain",
     "gather", "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",
     "metrics", "profile", "right", "unload_ipython_extension", "when",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -200,6 +201,20 @@ def _class_names(value: Any) -> tuple[str, ...]:
     return names
 
 
+def _switches(value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    names = {str(part).strip() for part in parts} - {""}
+    if not names:
+        return ()
+    from gpujoin.model.switches import SWITCHES, read_switch  # which needs PyArrow
+
+    switches = {name: read_switch(name) for name in sorted(names)}
+    for name, switch in switches.items():
+        if switch not in SWITCHES:
+            raise ValueError(f"{name!r} is nothing that can be switched off.{did_you_mean(switch, sorted(SWITCHES))}")
+    return tuple(sorted(set(switches.values())))
+
+
 def _setting(key: str, default: Any, parse: Callable[[Any], Any], doc: str) -> Any:
     return field(default=default, metadata={"key": PREFIX + key, "parse": parse, "doc": doc})
 
@@ -226,10 +241,16 @@ class Options:
         "backend", BackendChoice.AUTO, _one_of(BackendChoice),
         "`gpu`, `cpu`, or `auto`: the GPU where a worker has one, else the CPU.",
     )  # fmt: skip
-    streaming: bool = _setting(
-        "streaming", True, _flag,
-        "Whether [joins of streams](streaming.md), with one another or with tables, are run here; `false` leaves them "
-        "to Spark. A stream whose state was written here cannot go on with `false`.",
+    disable: tuple[str, ...] = _setting(
+        "disable", (), _switches,
+        "What is left to Spark, separated by commas: operations, functions, types of joins and sources, by the names "
+        "that `explain` prints, such as `window,round,left_join,iceberg` "
+        "([all names](queries.md#switching-things-off)).",
+    )  # fmt: skip
+    require: bool = _setting(
+        "require", False, _flag,
+        "Whether an application fails (`RequirementError`) where nothing of it can run here: its workers lack gpujoin, "
+        "or a GPU under `backend=gpu`. `false`: Spark runs its queries.",
     )  # fmt: skip
     strategy: Strategy = _setting(
         "strategy", Strategy.AUTO, _one_of(Strategy),
@@ -297,12 +318,6 @@ class Options:
         "explain", ExplainMode.NONE, _one_of(ExplainMode),
         "What is logged while planning: `none`, `fallback` (joins left to Spark), `all`.",
     )  # fmt: skip
-    scan_fuse: bool = _setting(
-        "scan.fuse",
-        True,
-        _flag,
-        "Run parts of queries in workers from Parquet files on; `false`: no islands.",
-    )
     scan_schemes: tuple[str, ...] = _setting(
         "scan.schemes",
         ("file",),
@@ -341,12 +356,6 @@ class Options:
         "scan.taskBytes", 128 << 20, _positive_bytes,
         "Compressed bytes that a task reads of the input that is divided among tasks.",
     )  # fmt: skip
-    aggregate_fuse: bool = _setting(
-        "aggregate.fuse",
-        True,
-        _flag,
-        "Compute partial aggregations in the islands below them; `false` leaves them to Spark.",
-    )
     exchange_partitions: int | None = _setting(
         "exchange.partitions", None, _optional_whole(1, 1 << 20),
         "Partitions of a shuffled join. Unset: from the estimated sizes, between the cores and "
@@ -416,7 +425,8 @@ class Options:
         ------
         ConfigurationError
             If a value is not acceptable, or a key under ``spark.gpujoin.`` is unknown (near names are suggested).
-            A setting that earlier versions had is no error: a warning says what took its place.
+            A setting that earlier versions had is no error, unless it switched something off: a warning says what took
+            its place.
         """
         by_key = {setting.metadata["key"]: setting for setting in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
@@ -426,6 +436,8 @@ class Options:
             if key in _REMOVED:
                 warn_once(f"{key} is gone: {_REMOVED[key]}")
                 continue
+            if key in _REPLACED:
+                raise ConfigurationError(f"{key} is gone: in the place of false, write {_REPLACED[key]}")
             if key not in by_key:
                 raise ConfigurationError(f"unknown setting {key!r}.{did_you_mean(key, by_key, prefix=PREFIX)}")
             setting = by_key[key]
@@ -460,6 +472,19 @@ _REMOVED = {
     f"{PREFIX}scan.smallestBytes": f"what a query takes is predicted instead, by {PREFIX}costs",
 }
 """Settings of version 0.2.0 that are ignored, and what took their place."""
+_REPLACED = {
+    f"{PREFIX}scan.fuse": f"{PREFIX}disable=scan",
+    f"{PREFIX}aggregate.fuse": f"{PREFIX}disable=aggregate",
+    f"{PREFIX}streaming": f"{PREFIX}disable=streams",
+}
+"""Switches of version 0.2.0, and how the same is written."""
+DISABLE_VARIABLE = "GPUJOIN_DISABLE"
+"""Environment variable by which an operator switches gpujoin off in all programs of a machine."""
+
+
+def is_switched_off() -> bool:
+    """Tell whether :data:`DISABLE_VARIABLE` says that nothing is planned in this process."""
+    return os.environ.get(DISABLE_VARIABLE, "").strip().lower() not in ("", "0", "false")
 
 
 @dataclass(frozen=True, slots=True)

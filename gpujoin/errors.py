@@ -96,6 +96,23 @@ class BackendUnavailableError(GpuJoinError, RuntimeError):
     """A backend was asked for that is not installed or has no device."""
 
 
+class RequirementError(GpuJoinError, RuntimeError):
+    """Nothing of an application can run here, and ``spark.gpujoin.require`` is true.
+
+    Attributes
+    ----------
+    reason : Reason
+        Why.
+    """
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"spark.gpujoin.require is true, and nothing can run here: {reason}")
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RequirementError], tuple[Reason]]:
+        return (type(self), (self.reason,))
+
+
 class OutOfMemoryError(GpuJoinError, MemoryError):
     """Memory ran out. The engine catches this and climbs down its out-of-memory ladder."""
 

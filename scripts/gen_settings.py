@@ -42,6 +42,8 @@ Environment variables, of which executors' are set by `spark.executorEnv.NAME`:
 |---|---|
 | `PYSPARK_PYTHON` | PySpark's own: the Python of workers, which must have gpujoin \
 ([guide](guide.md#the-python-of-sparks-workers)). |
+| `GPUJOIN_DISABLE` | `1`: nothing is planned in this driver, whatever its settings say ([switching things off]\
+(queries.md#switching-things-off)). |
 | `GPUJOIN_SLOT_DIR` | Where the lock files of GPU slots lie. Unset: `/dev/shm`, else `/tmp` \
 ([deploying](deploy.md#settings-for-gpus)). |
 | `GPUJOIN_KERNEL_CACHE_DIR` | Where compiled CUDA kernels are kept. Unset: `gpujoin/kernels` in \

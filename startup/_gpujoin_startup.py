@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _MODULE = "pyspark.sql.session"
 _SETTING = "spark.gpujoin.enabled"
+_REQUIRE = "spark.gpujoin.require"
+_DISABLE = "GPUJOIN_DISABLE"
+"""Environment variable by which an operator switches gpujoin off."""
 
 
 class Finder:
@@ -111,7 +114,9 @@ def wrap_sessions(session_class: "Any") -> None:
 
             load_ahead(names_of(sparkContext._jsc))  # noqa: SLF001 - while the modules of the next line are imported
             from gpujoin.spark.query.hooks import make_enabled
-        except Exception as problem:  # noqa: BLE001 - half uninstalled, or lacking a library
+        except Exception as problem:  # half uninstalled, or lacking a library
+            if conf.get(_REQUIRE, "").strip().lower() == "true":
+                raise
             import logging
 
             message = "gpujoin: %s is set, but gpujoin cannot be imported, so queries run as Spark's: %s"
@@ -143,7 +148,8 @@ def wrap_contexts(context_class: "Any") -> None:
             return
         with suppress(Exception):  # the session tells what is lacking
             value = cls._jvm.java.lang.System.getProperty(_SETTING)
-            if value is not None and value.strip().lower() == "true" and not _holds_connect_server():
+            is_asked_for = value is not None and value.strip().lower() == "true"
+            if is_asked_for and not _is_switched_off() and not _holds_connect_server():
                 from gpujoin.spark.ahead import load_ahead
 
                 load_ahead(cls._jvm)
@@ -156,6 +162,13 @@ def _holds_connect_server() -> bool:
     import os
 
     return "SPARK_LOCAL_REMOTE" in os.environ
+
+
+def _is_switched_off() -> bool:
+    """Tell whether the environment says that nothing is planned here, as ``gpujoin.config`` reads it."""
+    import os
+
+    return os.environ.get(_DISABLE, "").strip().lower() not in ("", "0", "false")
 
 
 def _conf_if_asked_for(
@@ -187,6 +200,11 @@ def _conf_if_asked_for(
         value = context._conf.get(_SETTING)  # noqa: SLF001
     # What is neither true nor false is refused by gpujoin.
     if not isinstance(value, str) or value.strip().lower() == "false":
+        return None
+    if _is_switched_off():
+        import logging
+
+        logging.getLogger("gpujoin").warning("gpujoin: %s is set, so Spark runs all queries", _DISABLE)
         return None
     return {**dict(context.getConf().getAll()), **(options or {})}
 

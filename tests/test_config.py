@@ -39,6 +39,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "absurd size": ({"memory_budget": "9999t"}, "must be between 1 byte and 1024 TiB"),
     "no choice": ({"backend": "tpu"}, "'tpu' must be one of auto, gpu, cpu"),
     "no flag": ({"enabled": "yes"}, "'yes' must be true or false"),
+    "nothing to switch off": ({"disable": "window, roundd"}, r"'roundd' is nothing that can be.*Did you mean.*'round'"),
+    "a source without its format": ({"disable": "icberg"}, "Did you mean 'iceberg'"),
+    "a type of joins": ({"disable": "left semi"}, "Did you mean 'left_semi_join'"),
     "no text": ({"spill_dir": 3}, "3 must be text"),
 }
 
@@ -57,6 +60,21 @@ def test_settings_of_an_earlier_version_are_ignored_with_a_warning(name: str, ca
     key = f"spark.gpujoin.{name}"
     assert Options.from_conf({key: "off", "spark.gpujoin.batchBytes": "1m"}) == Options(batch_bytes=1 << 20)
     assert f"{key} is gone: " in caplog.text
+
+
+def test_names_of_what_is_disabled_are_those_that_explain_prints() -> None:
+    options = Options.from_conf({"spark.gpujoin.disable": "Round, left semi join,as-of join,,is null,-,iceberg"})
+    assert options.disable == ("-", "as_of_join", "iceberg", "is_null", "left_semi_join", "round")
+    assert Options(disable=["window"]).disable == ("window",)
+    assert Options.from_conf({"spark.gpujoin.disable": ""}) == Options()
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"), [("scan.fuse", "scan"), ("aggregate.fuse", "aggregate"), ("streaming", "streams")]
+)
+def test_switches_of_an_earlier_version_are_refused(name: str, instead: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name} is gone: .*write spark\.gpujoin\.disable={instead}$"):
+        Options.from_conf({f"spark.gpujoin.{name}": "false"})
 
 
 def test_unknown_names_are_refused_with_near_ones() -> None:

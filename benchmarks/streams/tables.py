@@ -114,7 +114,7 @@ def write(folder: Path, rows: int, batches: int, scale: float) -> None:
 
 def run(folder: Path, case: str, where: str) -> None:
     """Run one query to the end of its files in this process; prints JSON."""
-    spark = session("4g", 2, {"spark.gpujoin.streaming": str(where == "here").lower()})
+    spark = session("4g", 2, {"spark.gpujoin.disable": "" if where == "here" else "streams"})
     if where == "here":
         gpujoin.enable(spark)
     reader = spark.readStream.schema("k bigint, v bigint, symbol int, amount double")

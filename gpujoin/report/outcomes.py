@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from gpujoin.cache import Cache, object_bytes
 from gpujoin.config import ExplainMode, FallbackMode
-from gpujoin.errors import FallbackError
+from gpujoin.errors import FallbackError, RequirementError
 from gpujoin.logs import log
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.report.explanation import Explanation
@@ -20,6 +20,7 @@ from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
 from gpujoin.spark.jvm.rewrite import MARK, name_of_query
 from gpujoin.spark.query.footers import note_scan_error
 from gpujoin.spark.query.refusals import note_refusal
+from gpujoin.spark.query.requirements import unmet_requirement
 from gpujoin.spark.settings import join_options, session_conf
 from gpujoin.spark.worker.python import DRIVER, WORKERS, note_failure, refusal
 
@@ -185,10 +186,15 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
     """Report that Spark runs a query whose part in gpujoin's workers failed, or raise the problem.
 
     ``spark.gpujoin.fallback`` says which. Of one ``query``, of which that gives the text, nothing is warned of twice.
+    Raises ``RequirementError`` where no query can run here, and ``spark.gpujoin.require`` is true.
     """
     note_failure(spark.sparkContext, problem)
     note_refusal(problem)
-    options = join_options(session_conf(spark), None, None)
+    conf = session_conf(spark)
+    options = join_options(conf, None, None)
+    unmet = unmet_requirement(spark.sparkContext, conf, problem) if options.require else None
+    if unmet is not None:
+        raise RequirementError(unmet) from problem
     if options.fallback is FallbackMode.RAISE:
         raise problem
     error = task_error(problem)
@@ -197,7 +203,7 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
     message = (
         f"a task of the query failed here; Spark runs the query itself: {_message(error) or telling_line(problem)}"
     )
-    of_workers = refusal(spark.sparkContext, session_conf(spark))
+    of_workers = refusal(spark.sparkContext, conf)
     if options.fallback is not FallbackMode.WARN:
         log.debug("%s", message)
     elif of_workers is not None:

@@ -6,9 +6,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpujoin.backends.registry import unavailable
-from gpujoin.config import PREFIX, Adaptive, BackendChoice, Options, parse_bytes
+from gpujoin.config import DISABLE_VARIABLE, PREFIX, Adaptive, BackendChoice, Options, is_switched_off, parse_bytes
 from gpujoin.errors import BackendUnavailableError
 from gpujoin.model.backend import BackendName
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.plan.partition_sizes import Splitting
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.jvm.compiled import plan_reader
@@ -77,7 +78,17 @@ def join_options(
     arguments: dict[str, object] = {"strategy": strategy, "backend": backend}
     if conf.get(_ENCRYPTED, "false").lower() == "true":
         arguments["spill_encryption"] = True
+    if is_switched_off():
+        arguments["enabled"] = False
     return options.replace(**{name: value for name, value in arguments.items() if value is not None})
+
+
+def disabled_reason() -> Reason:
+    """Tell by what gpujoin is switched off, where ``Options.enabled`` is false."""
+    if is_switched_off():
+        why = f"the environment variable {DISABLE_VARIABLE} switches gpujoin off"
+        return Reason(ReasonKind.CONFIGURED, "settings", why, DISABLE_VARIABLE)
+    return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
 
 
 def broadcast_threshold(conf: Mapping[str, str], spark: Any) -> int:

@@ -53,6 +53,7 @@ from gpujoin.errors import (
 from gpujoin.logs import log
 from gpujoin.model.jointype import Side
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.switches import STREAMS, join_switched_off, off
 from gpujoin.report.outcomes import Scope
 from gpujoin.spark.catalyst.joins import JOIN
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
@@ -64,7 +65,7 @@ from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.planner import StreamFacts
 from gpujoin.spark.query.plans import PlanNode, read_plan
 from gpujoin.spark.query.trees.builder import BrokenError
-from gpujoin.spark.settings import blob_bytes, join_options, session_conf
+from gpujoin.spark.settings import blob_bytes, disabled_reason, join_options, session_conf
 from gpujoin.spark.shuffle.blobrows import BLOB_DDL
 from gpujoin.spark.shuffle.labels import hashed_labels
 from gpujoin.spark.worker.functions import stage_function
@@ -303,6 +304,9 @@ def readable_join(
     first = pyspark.__version__.split(".")[:2]
     newer = tuple(map(int, first)) >= _RIGHT_FIRST_SINCE
     join = read_join(node, options, SemiOrder.RIGHT_FIRST if newer else SemiOrder.LEFT_FIRST)
+    switch = join_switched_off(join.join.spec, options.disable)
+    if switch is not None:
+        raise LeftToSparkError(switch)
     for side in Side:
         if len(join.join.times(side)) > 1 and not _at_once(conf):
             raise _left("query", f"its {side.value} side has several event times, which Spark refuses")
@@ -327,11 +331,8 @@ def is_join_of_streams(node: PlanNode) -> bool:
 def settings_obstacle(options: Options) -> Reason | None:
     """Give the setting that leaves joins of streams to Spark; ``None`` if none does."""
     if not options.enabled:
-        return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
-    if not options.streaming:
-        why = "joins of streams are switched off"
-        return Reason(ReasonKind.CONFIGURED, "settings", why, "spark.gpujoin.streaming")
-    return None
+        return disabled_reason()
+    return off(STREAMS) if STREAMS in options.disable else None
 
 
 def _check_settings(node: PlanNode, conf: Mapping[str, str], options: Options) -> None:

@@ -436,7 +436,7 @@ class FileColumns:
             file_type = "of an unknown or contradictory type" if leaf.arrow is None else leaf.arrow
             raise ScanError(
                 f"{path}: column {field.name!r} is {show_type(file_type)} ({leaf.physical.name}), planned as "
-                f"{show_type(field.type)}; has the table's schema changed? Set spark.gpujoin.scan.fuse to false to let "
+                f"{show_type(field.type)}; has the table's schema changed? Set spark.gpujoin.disable to scan to let "
                 "Spark read it"
             )
         if pat.is_null(leaf.arrow):

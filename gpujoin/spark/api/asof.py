@@ -13,6 +13,7 @@ from pyspark.sql.types import DataType, StructType
 from gpujoin.config import BackendChoice, BackendChoiceName, Options, Strategy, StrategyName
 from gpujoin.errors import JoinSpecError, KeyTypeError, type_name
 from gpujoin.model.jointype import Side
+from gpujoin.model.reasons import ReasonKind
 from gpujoin.model.spec import Direction, DirectionName, JoinSpec
 from gpujoin.model.stages import Distribution
 from gpujoin.plan.asof import AsOfPlan, plan_as_of
@@ -120,10 +121,11 @@ def gpu_asof_join(
         distribution=Distribution.PARTITIONED if shuffled else Distribution.RIGHT_REPLICATED,
         options=options, conf=conf, join_id=new_join_id(),
     )  # fmt: skip
-    obstacles = planned.obstacles
+    of_connect = is_connect(left.sparkSession)
+    obstacles = [why for why in planned.obstacles if of_connect or why.kind is not ReasonKind.CONFIGURED]
     if obstacles:
         raise JoinSpecError(f"the as-of join cannot be run: {'; '.join(map(str, obstacles))}")
-    if is_connect(left.sparkSession):
+    if of_connect:
         return _place(planned, plan.names, _why(options, keyed=keyed))
     hint = [
         None if argument is None else option.value

@@ -32,6 +32,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Join, Output, Project, Relation, SparkSource, column
 from gpujoin.model.stages import DeterminismLevel, Distribution, Stage
+from gpujoin.model.switches import join_switched_off
 from gpujoin.plan.estimates import row_bytes
 from gpujoin.plan.parts import StageLimits
 from gpujoin.plan.stages import plan_one_task, plan_stages
@@ -118,7 +119,7 @@ class FrameJoin:
 
     @property
     def obstacles(self) -> tuple[Reason, ...]:
-        """Why workers cannot run it as Spark would."""
+        """Why workers cannot run it as Spark would, or a setting leaves it to Spark."""
         try:
             reasons = supports(self.relation)
         except GpuJoinError as problem:
@@ -126,7 +127,8 @@ class FrameJoin:
         must_be_gpu = self.options.backend is BackendChoice.GPU and self.options.fallback is FallbackMode.RAISE
         if not reasons and must_be_gpu:
             reasons = supports(self.relation, BackendName.GPU)
-        return reasons
+        switch = join_switched_off(self.spec, self.options.disable)
+        return reasons or (() if switch is None else (switch,))
 
     def explained(self, *notes: str) -> IslandOperation:
         """Describe the stages; ``notes`` say what decided on them."""

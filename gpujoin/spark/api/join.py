@@ -17,7 +17,7 @@ from gpujoin.spark.compat import check_running, is_connect
 from gpujoin.spark.jvm.compiled import new_instance
 from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, logical_plan
 from gpujoin.spark.query.accelerate import Purpose, rewrite
-from gpujoin.spark.query.hooks import plan_gpu_joins
+from gpujoin.spark.query.hooks import is_disabled_by_operator, plan_gpu_joins
 from gpujoin.spark.query.native import rule_of
 from gpujoin.spark.resources import check_resources
 from gpujoin.spark.settings import check_backend, join_options, session_conf
@@ -99,6 +99,8 @@ def gpu_join(
     options = join_options(conf, strategy, backend)
     check_backend(conf, options)
     check_resources(conf)
+    if is_disabled_by_operator():
+        return left.join(right, on, how)
     if is_connect(spark):
         result: DataFrame = _connect().join(left, right, on, how, conf=conf, options=options, join_id=new_join_id())
         return result

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 
 from gpujoin.config import Options
-from gpujoin.errors import JoinSpecError, ProductSizeError, type_name
+from gpujoin.errors import JoinSpecError, ProductSizeError, RequirementError, type_name
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.outcomes import (
@@ -30,7 +30,7 @@ from gpujoin.spark.query.activity import planning_watched, show_planning
 from gpujoin.spark.query.native import native_plan
 from gpujoin.spark.query.planner import QueryPlanner, StreamFacts
 from gpujoin.spark.resources import check_resources
-from gpujoin.spark.settings import check_backend, join_options, session_conf
+from gpujoin.spark.settings import check_backend, disabled_reason, join_options, session_conf
 from gpujoin.spark.worker.python import note_failure, refusal
 
 if TYPE_CHECKING:
@@ -189,13 +189,15 @@ def _plan_or_leave(
     """Plan a query; whatever unexpected planning meets, Spark's own plan is still right."""
     try:
         result = planned()
-    except ProductSizeError:
+    except (ProductSizeError, RequirementError):
         raise
     except BaseException as problem:
         if not is_survivable(problem):
             raise
         note_failure(spark.sparkContext, problem)
         lacking = refusal(spark.sparkContext, session_conf(spark)) if isinstance(problem, ImportError) else None
+        if lacking is not None and options.require:
+            raise RequirementError(lacking) from problem
         result = PlannedQuery(None, Explanation(reasons=(lacking or unexpected(problem),)))
     _tell(result.explanation, options, purpose, text, scope)
     return result
@@ -236,7 +238,7 @@ def _tell(
 def _leave(frame: DataFrame, options: Options) -> Reason | None:
     """Why a query is left as it is without a look at its plan."""
     if not options.enabled:
-        return Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled")
+        return disabled_reason()
     if is_connect(frame.sparkSession):
         return Reason(ReasonKind.UNSUPPORTED, "session", "Spark Connect does not hand out plans; use gpu_join")
     if frame.isStreaming:

@@ -34,8 +34,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions import captured
 from pyspark.traceback_utils import SCCallSiteSync
 
-from gpujoin.errors import ConfigurationError, GpuJoinError, type_name
-from gpujoin.logs import log
+from gpujoin.config import is_switched_off
+from gpujoin.errors import ConfigurationError, GpuJoinError, RequirementError, type_name
+from gpujoin.logs import log, warn_once
+from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.report.outcomes import Scope, give_back, text_of
 from gpujoin.spark.compat import check_running, is_connect, is_stopped
 from gpujoin.spark.failures import Failure, failure_of, final_error
@@ -56,10 +58,11 @@ from gpujoin.spark.query import rule
 from gpujoin.spark.query.actions import Action, inside, is_inside, running
 from gpujoin.spark.query.interrupts import cancel_active_jobs, end_interrupted_calls, leave_calls_alone
 from gpujoin.spark.query.native import native_frame, remove_exchanged, rule_of
+from gpujoin.spark.query.requirements import check_required
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
 from gpujoin.spark.resources import check_resources
-from gpujoin.spark.settings import join_options, session_conf
+from gpujoin.spark.settings import disabled_reason, join_options, session_conf
 from gpujoin.spark.worker.python import use_this_python
 
 if TYPE_CHECKING:
@@ -103,7 +106,7 @@ def enable(spark: SparkSession | None = None) -> None:
     of the batches of ``foreachBatch``. ``DataFrame.explain`` shows what will run. To enable a session twice changes
     nothing. Sessions that ``newSession`` makes of it are enabled too; other sessions are not affected.
     ``spark.gpujoin.enabled=false`` switches off without :func:`disable`; ``true``, when a session is made, enables it
-    without this function.
+    without this function. Where the environment variable ``GPUJOIN_DISABLE`` is ``1``, nothing is enabled.
 
     In local mode the context's workers run this process's Python from now on, where neither ``PYSPARK_PYTHON`` nor
     ``spark.pyspark.python`` chose another one: PySpark would take the first ``python3`` on ``PATH``.
@@ -118,6 +121,8 @@ def enable(spark: SparkSession | None = None) -> None:
     ConfigurationError
         If a setting under ``spark.gpujoin.`` is unknown or absurd, or the session can start no task (local mode with
         ``spark.task.resource.*``).
+    RequirementError
+        If ``spark.gpujoin.require`` is true, and workers lack gpujoin, or a GPU that was asked for.
     GpuJoinError
         If what is given is no session, or one that has been stopped, or none is given and none is active; if Spark's
         driver refuses the rule.
@@ -128,9 +133,12 @@ def enable(spark: SparkSession | None = None) -> None:
         log.warning("Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join.")
         return
     conf = session_conf(session)
-    join_options(conf, None, None)
+    options = join_options(conf, None, None)
+    if is_disabled_by_operator():
+        return
     check_resources(conf)
     use_this_python(session.sparkContext)
+    check_required(session.sparkContext, conf, options)
     with _lock:
         _forget_ended()
         name = session_id(session)
@@ -145,6 +153,14 @@ def enable(spark: SparkSession | None = None) -> None:
     load_ahead(gateway_of(session))
 
 
+def is_disabled_by_operator() -> bool:
+    """Tell whether an operator has switched gpujoin off in this process, which is logged once."""
+    if not is_switched_off():
+        return False
+    warn_once(f"{disabled_reason().why}: Spark runs all queries")
+    return True
+
+
 def plan_gpu_joins(spark: SparkSession) -> None:
     """Have a classic session plan queries with joins of ``gpu_join``, and others only if it is enabled.
 
@@ -153,6 +169,8 @@ def plan_gpu_joins(spark: SparkSession) -> None:
     GpuJoinError
         If Spark's driver refuses the rule.
     """
+    if is_disabled_by_operator():
+        return
     with _lock:
         name = session_id(spark)
         if name in _rules or name in _joining or _has_rule(spark):
@@ -536,16 +554,20 @@ def make_enabled(session: SparkSession, initialize: Callable[[], None], conf: Ma
     `_gpujoin_startup.py` calls this in the place of ``SparkSession.__init__``, which is ``initialize`` with its
     arguments. Settings, of the application and of the builder, are checked before there is a session: where a program
     tries again, it fails again, and is not given a session that is not enabled. Any other obstacle is a warning in
-    the log.
+    the log, unless ``spark.gpujoin.require`` is true.
     """
-    join_options(conf, None, None)
+    options = join_options(conf, None, None)
     check_resources(conf)
     initialize()
     try:
         enable(session)
-    except ConfigurationError:
+    except (ConfigurationError, RequirementError):
         raise
-    except Exception as problem:  # noqa: BLE001 - a program that does not name gpujoin must not fail by it
+    except Exception as problem:
+        if options.require:
+            why = Reason(ReasonKind.UNAVAILABLE, "session", f"it is not enabled: {problem}")
+            raise RequirementError(why) from problem
+        # a program that does not name gpujoin must not fail by it
         log.warning("the session is not enabled, so its queries run as Spark's: %s", problem)
         log.debug("the session is not enabled", exc_info=True)
 

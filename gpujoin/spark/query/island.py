@@ -44,8 +44,8 @@ from gpujoin.spark.query.trees.builder import (
     ScanSource,
     SparkRows,
     TreeBuilder,
+    broken_by,
     is_joined_with_tables,
-    why_not,
 )
 from gpujoin.spark.query.trees.distinct import Estimates
 from gpujoin.spark.query.trees.joins import join
@@ -295,8 +295,7 @@ class IslandFinder:
         self.broken[problem.node] = Reason(kind or problem.kind, part_name(problem.node), str(problem), problem.setting)
 
     def _aggregation(self, node: PlanNode, builder: TreeBuilder) -> Island | None:
-        if not self._options.aggregate_fuse:
-            return None
+        builder.check_switch(node)
         try:
             aggregation = read_aggregate(node)
             if aggregation.calls_functions:
@@ -365,6 +364,7 @@ def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Islan
 
 def _mapped(node: PlanNode, builder: TreeBuilder) -> Fragment:
     """Give the rows that a Python function makes of those of an island: its last step."""
+    builder.check_switch(node)
     try:
         return python_rows(builder, node)
     except (NotTranslatableError, RelationError) as problem:
@@ -382,7 +382,7 @@ def _columns(node: PlanNode, below: Fragment, builder: TreeBuilder) -> Island:
     """The island that gives a node's columns."""
     obstacles = builder.obstacles(below.relation)
     if obstacles:
-        raise BrokenError(node, why_not(obstacles))
+        raise broken_by(node, obstacles)
     ids = [column.expr_id for column in node.output]
     outputs = tuple(Output(f"c{n}", below.reference(i)) for n, i in enumerate(ids))
     outputs = outputs or (Output("c0", Literal(value=True, type=pa.bool_())),)  # whose rows are counted
@@ -408,7 +408,7 @@ def _partial(node: PlanNode, aggregation: ReadAggregate, below: Fragment, builde
     plain = with_plain_values(PartialAggregate(below.relation, outputs, unique))
     obstacles = builder.obstacles(plain)
     if obstacles:
-        raise NotTranslatableError(why_not(obstacles))
+        raise broken_by(node, obstacles)
     relation = with_runtime_filters(with_semi_joins(plain, builder.sizes), builder.sizes)
     columns: list[int | None] = [key.expr_id if key.name == "AttributeReference" else None for key in keys]
     columns += [None] * (len(relation.schema) - len(keys))

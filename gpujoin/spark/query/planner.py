@@ -10,8 +10,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from gpujoin.config import Options, Strategy
+from gpujoin.errors import RequirementError
 from gpujoin.model.backend import BackendName
 from gpujoin.model.reasons import Reason, ReasonKind
+from gpujoin.model.switches import AS_OF_JOIN, node_switch
 from gpujoin.plan.cost import Estimate
 from gpujoin.plan.distribution import SPARK_WAS_ASKED_FOR, kept_tables, with_tables_built
 from gpujoin.plan.estimates import product_warnings, products_in, refuse_products
@@ -122,7 +124,7 @@ class QueryPlanner:
         self._gateway = gateway_of(spark)
         self._reasons: list[Reason] = []
         self._values = SubqueryValues(self._subquery_rows)
-        self._reading = Reading.from_conf(conf, options, streamed=stream is not None)
+        self._reading = Reading.from_conf(conf, streamed=stream is not None)
         self._nearest = NearestJoins()
         self._finder = self._finder_with(self._values.placeholder)
         self._left: dict[PlanNode, Reason] = {}
@@ -172,7 +174,7 @@ class QueryPlanner:
         return IslandFinder(self._options, constant, self._reading, self._nearest.terms, rows, zone=zone)
 
     def _mark_nearest(self, plan: PlanNode) -> PlanNode:
-        if self._options.strategy is not Strategy.SPARK:
+        if self._options.strategy is not Strategy.SPARK and AS_OF_JOIN not in self._options.disable:
             mark_nearest(plan, self._nearest)
         return plan
 
@@ -190,7 +192,8 @@ class QueryPlanner:
                 return placed
         islands = islands and self._refused is None
         # Spark counts the rows of a limit over all micro-batches of a stream.
-        top_of_inputs = None if node.streaming else top_below(node, top)
+        of_spark = node.streaming or node_switch(node.name) in self._options.disable
+        top_of_inputs = None if of_spark else top_below(node, top)
         joined = joined or node.class_name == JOIN
         below = [self._visit(child, islands=islands, top=top_of_inputs, joined=joined) for child in node.children]
         if self._nearest.orders.get(node) in self._searched:
@@ -317,6 +320,8 @@ class QueryPlanner:
             return None
         refused = refusal(self._spark.sparkContext, self._conf)
         if refused is not None:
+            if self._options.require:
+                raise RequirementError(refused)
             self._reasons.append(refused)
             self._refused = refused
             return None

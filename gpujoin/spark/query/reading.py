@@ -19,7 +19,6 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 
 if TYPE_CHECKING:
-    from gpujoin.config import Options
     from gpujoin.spark.catalyst.nodes import Node
 
 IGNORES_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
@@ -67,16 +66,13 @@ class Reading:
     """Formats of which the statistics are used, as they are by Spark."""
 
     @classmethod
-    def from_conf(cls, conf: Mapping[str, str], options: Options, *, streamed: bool = False) -> Reading:
+    def from_conf(cls, conf: Mapping[str, str], *, streamed: bool = False) -> Reading:
         """Read the configuration of a session; ``streamed``: for a micro-batch of a stream."""
 
         def is_on(key: str) -> bool:
             return conf.get(key, "false").lower() == "true"
 
         obstacle = None
-        if not options.scan_fuse:
-            fuse = "spark.gpujoin.scan.fuse"
-            obstacle = Reason(ReasonKind.CONFIGURED, "files", f"{fuse} is false", fuse)
         for key in (IGNORES_CORRUPT, *([IGNORES_MISSING] if streamed else [])):
             if obstacle is None and is_on(key):
                 obstacle = Reason(ReasonKind.UNSUPPORTED, "files", f"{key} is true")

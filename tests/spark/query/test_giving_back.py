@@ -448,7 +448,7 @@ def slow_items(cancelled: Cancelled) -> None:
     items.select("k", "item", "cost", cancelled.slow("item").alias("late")).createOrReplaceTempView("slow_items")
 
 
-BROADCAST = {"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "broadcast"}
+BROADCAST = {"spark.gpujoin.disable": "scan", "spark.gpujoin.strategy": "broadcast"}
 
 
 def configure(session: SparkSession, settings: dict[str, str]) -> None:

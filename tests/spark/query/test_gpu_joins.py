@@ -419,7 +419,7 @@ def test_a_strategy_of_spark_is_a_hint_less(tables: SparkSession) -> None:
         assert operator in physical_plan(query)
         (join,) = explain(query).joins
         assert [reason.kind for reason in join.reasons] == [ReasonKind.CONFIGURED]
-    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    tables.conf.set("spark.gpujoin.disable", "scan")
     (join,) = explain(gpu_join(sales.limit(3), sf.broadcast(items), "k", backend="cpu")).joins
     assert (join.strategy, join.build_side) == (Strategy.BROADCAST, Side.RIGHT)
 
@@ -482,7 +482,7 @@ def test_spark_pushes_joins_with_it_as_others(tables: SparkSession, name: str) -
     """The hint stays on the join through what Spark's optimizer makes of it."""
     query, kind = PUSHED[name]
     sides = tables.table("sales"), tables.table("items").select("k", "item", "cost")
-    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    tables.conf.set("spark.gpujoin.disable", "scan")
     made = query(lambda left, right, on, how: gpu_join(left, right, on, how, strategy="shuffle"), *sides)
     asked = [join for join in explain(made).joins if join.accelerated and join.join_type == kind]
     # The keys of rows below a limit may be others when a task runs again: such rows are not sent by key.

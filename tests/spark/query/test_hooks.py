@@ -132,7 +132,7 @@ def test_errors_are_sparks_own(enabled: SparkSession) -> None:
 def test_sessions_are_apart_and_everything_is_put_back(tables: SparkSession, planned: list[PlannedQuery]) -> None:
     before = {name: DataFrame.__dict__.get(name) for name in WRAPPED}
     other = tables.newSession()
-    other.conf.set("spark.gpujoin.scan.fuse", "false")
+    other.conf.set("spark.gpujoin.disable", "scan")
     other.conf.set("spark.gpujoin.strategy", "broadcast")
     enable(tables)
     enable(tables)

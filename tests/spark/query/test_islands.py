@@ -344,11 +344,11 @@ def test_what_is_not_covered_stays_with_spark(tables: SparkSession) -> None:
 
 def test_settings_of_scans_and_aggregates(tables: SparkSession) -> None:
     tables.conf.set("spark.gpujoin.fallback", "silent")
-    tables.conf.set("spark.gpujoin.aggregate.fuse", "false")
+    tables.conf.set("spark.gpujoin.disable", "aggregate")
     found = check(tables.sql(WHOLE["join and aggregate"]))
     assert [len(island.joins) for island in found.islands] == [1]
     assert "partial aggregate" not in str(found)
-    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    tables.conf.set("spark.gpujoin.disable", "scan")
     (island,) = check(tables.sql(WHOLE["join and aggregate"])).islands
     assert "scan " not in str(island.tree)
     assert "\n".join(island.tree).count("rows from Spark") == 2

@@ -121,10 +121,10 @@ LONGER = (
 SHORT = [name for name in QUERIES if name not in LONGER]
 
 
-@pytest.mark.parametrize(("fuse", "names"), shared_out(QUERIES, SHORT, ("true", "false")))
-def test_recognised(tables: SparkSession, fuse: str, names: tuple[str, ...]) -> None:
-    """From files, and from rows of Spark's, with ``fuse`` off."""
-    tables.conf.set("spark.gpujoin.scan.fuse", fuse)
+@pytest.mark.parametrize(("disabled", "names"), shared_out(QUERIES, SHORT, ("", "scan")))
+def test_recognised(tables: SparkSession, disabled: str, names: tuple[str, ...]) -> None:
+    """From files, and from rows of Spark's, with scans ``disabled``."""
+    tables.conf.set("spark.gpujoin.disable", disabled)
     for found in check_all({name: tables.sql(QUERIES[name]) for name in names}).values():
         shapes = [join.shape for join in found.joins]
         assert shapes.count(Shape.AS_OF.value) == 1, str(found)
@@ -202,18 +202,18 @@ def distinct(rows: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("name", "fuse"),
+    ("name", "disabled"),
     [
-        pytest.param(name, fuse, marks=[] if brief else pytest.mark.slow)
+        pytest.param(name, disabled, marks=[] if brief else pytest.mark.slow)
         for number, name in enumerate(UNORDERED)
-        for fuse, brief in (("true", number == 0), ("false", number == 1))
+        for disabled, brief in (("", number == 0), ("scan", number == 1))
     ],
 )
-def test_recognised_of_unordered_windows(tables: SparkSession, name: str, fuse: str) -> None:
+def test_recognised_of_unordered_windows(tables: SparkSession, name: str, disabled: str) -> None:
     text, same = UNORDERED[name]
     expected = distinct(tables.sql(same).toArrow())
     count = tables.sql(text).count()
-    tables.conf.set("spark.gpujoin.scan.fuse", fuse)
+    tables.conf.set("spark.gpujoin.disable", disabled)
     native = tables.sql(text)
     found = rewrite(native)
     assert found.frame.schema == native.schema
@@ -242,16 +242,22 @@ def test_any_row(tables: SparkSession) -> None:
 def test_accelerated_above_a_window_without_order(tables: SparkSession) -> None:
     """Spark refuses to analyze such a window again as it is."""
     text = f"select l.i, s.x from l, lateral (select r.x from r where {_KEYED} order by r.t desc limit 2) s"
-    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    tables.conf.set("spark.gpujoin.disable", "scan")
     found = rewrite(tables.sql(text))
     assert Shape.RANGE.value in [join.shape for join in found.explanation.joins if join.accelerated]
     assert found.frame.count() == tables.sql(text).count()
 
 
+def test_switched_off(tables: SparkSession) -> None:
+    """The join is as it was written then, and so is the aggregation."""
+    tables.conf.set("spark.gpujoin.disable", "as-of join")
+    found = check(tables.sql(QUERIES["max of a group"]))
+    assert [join.shape for join in found.joins if join.accelerated] == [Shape.EQUALITY.value]
+
+
 def test_distances_of_a_column_in_an_island(tables: SparkSession) -> None:
     """The side that is searched is the one that does not give the distance, though it is the larger one."""
     text = "select l.i, r.j from l join r on abs(l.c - r.j) <= l.n - 10"
-    tables.conf.set("spark.gpujoin.scan.fuse", "true")
     found = check(tables.sql(text))
     (island,) = found.islands
     assert [join.shape for join in found.joins] == [Shape.RANGE.value], str(island.tree)
@@ -306,7 +312,7 @@ LEFT_ALONE = {
 def test_left_alone(tables: SparkSession, name: str) -> None:
     """Planned only: the range joins that these are have tests of their own."""
     tables.conf.set("spark.sql.ansi.enabled", "true")
-    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    tables.conf.set("spark.gpujoin.disable", "scan")
     found = rewrite(tables.sql(LEFT_ALONE[name]), Purpose.EXPLAIN).explanation
     assert found.joins or found.reasons
     as_of = [join for join in found.joins if join.shape == Shape.AS_OF.value]

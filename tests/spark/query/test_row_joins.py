@@ -18,7 +18,7 @@ from tests.spark.query.queries import check
 
 pytestmark = pytest.mark.spark
 
-ROWS = {"spark.gpujoin.scan.fuse": "false", "spark.gpujoin.strategy": "broadcast"}
+ROWS = {"spark.gpujoin.disable": "scan", "spark.gpujoin.strategy": "broadcast"}
 BY_ROWS = pytest.mark.parametrize("spark", [ROWS], indirect=True, ids=["rows"])
 
 QUERIES = {
@@ -86,7 +86,7 @@ def test_existence_joins(tables: SparkSession) -> None:
 def test_what_is_predicted_to_be_slower_is_left_without_a_warning(
     tables: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tables.conf.set("spark.gpujoin.scan.fuse", "false")
+    tables.conf.set("spark.gpujoin.disable", "scan")
     frame = tables.sql("select * from sales join items using (k)")
     with caplog.at_level(logging.WARNING, logger="gpujoin"):
         assert accelerate(frame) is frame

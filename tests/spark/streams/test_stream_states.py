@@ -113,8 +113,8 @@ def test_settings_that_state_of_gpujoin_cannot_go_on_with_are_refused(
 ) -> None:
     gpujoin.enable(streaming)
     source = begun(streams, streaming)
-    streaming.conf.set("spark.gpujoin.streaming", "false")
-    with pytest.raises(StreamStateError, match=r"cannot go on with it: .*spark\.gpujoin\.streaming"):
+    streaming.conf.set("spark.gpujoin.disable", "streams")
+    with pytest.raises(StreamStateError, match=r"cannot go on with it: .*spark\.gpujoin\.disable"):
         started(streams.joined(streaming, source), source / "checkpoint")
 
 

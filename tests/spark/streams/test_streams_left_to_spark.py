@@ -152,7 +152,8 @@ def test_several_joins_are_left_to_spark(sides: tuple[DataFrame, DataFrame]) -> 
     ("setting", "value", "why", "kind"),
     [
         (PROVIDER, HDFS, "its provider is not RocksDB", ReasonKind.UNSUPPORTED),
-        ("spark.gpujoin.streaming", "false", "spark.gpujoin.streaming", ReasonKind.CONFIGURED),
+        ("spark.gpujoin.disable", "streams", "streams is switched off", ReasonKind.CONFIGURED),
+        ("spark.gpujoin.disable", "inner join", "inner_join is switched off", ReasonKind.CONFIGURED),
         ("spark.gpujoin.enabled", "false", "spark.gpujoin.enabled", ReasonKind.CONFIGURED),
         ("spark.gpujoin.strategy", "spark", "Spark was asked for", ReasonKind.CONFIGURED),
     ],

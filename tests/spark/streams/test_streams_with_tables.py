@@ -281,15 +281,18 @@ def test_reading_tables_is_paid_for_by_what_micro_batches_would_have_gained(
 
 
 @pytest.mark.parametrize(
-    "setting", brief(("spark.gpujoin.streaming", "spark.gpujoin.enabled"), "spark.gpujoin.streaming")
+    ("setting", "value"),
+    brief(
+        (("spark.gpujoin.disable", "streams"), ("spark.gpujoin.enabled", "false")), ("spark.gpujoin.disable", "streams")
+    ),
 )
-def test_settings_leave_tables_to_spark(session: SparkSession, tmp_path: Path, setting: str) -> None:
+def test_settings_leave_tables_to_spark(session: SparkSession, tmp_path: Path, setting: str, value: str) -> None:
     given = Readings(session, tmp_path)
     gpujoin.enable(session)
-    session.conf.set(setting, "false")
+    session.conf.set(setting, value)
     (join,) = gpujoin.explain(banded("left")(given.readings(), given)).joins
     assert [reason.kind for reason in join.reasons] == [ReasonKind.CONFIGURED]
-    if setting == "spark.gpujoin.streaming":
+    if value == "streams":
         assert not any(given.run(banded("left"), "here", most=1).here)
 
 
@@ -306,9 +309,9 @@ def test_as_of_joins_with_tables(session: SparkSession, tmp_path: Path) -> None:
         return gpujoin.gpu_asof_join(stream, bands, left_on="v", right_on="lo", left_by="k", right_by="kb")
 
     given = Readings(session, tmp_path)
-    session.conf.set("spark.gpujoin.streaming", "false")
+    session.conf.set("spark.gpujoin.disable", "streams")
     spark = given.run(query, "spark")
-    session.conf.set("spark.gpujoin.streaming", "true")
+    session.conf.unset("spark.gpujoin.disable")
     assert_equal(given.run(query, "here"), spark)
 
 
@@ -316,6 +319,6 @@ def test_as_of_joins_are_explained(session: SparkSession, tmp_path: Path) -> Non
     given = Readings(session, tmp_path)
     (island,) = gpujoin.explain(nearest(given.readings(), given)).islands
     assert "as-of" in str(island)
-    session.conf.set("spark.gpujoin.streaming", "false")
+    session.conf.set("spark.gpujoin.disable", "streams")
     (join,) = gpujoin.explain(nearest(given.readings(), given)).joins
     assert [reason.kind for reason in join.reasons] == [ReasonKind.CONFIGURED]

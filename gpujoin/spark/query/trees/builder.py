@@ -23,6 +23,7 @@ from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.model.relations import Output, Project, Relation, SparkSource
 from gpujoin.model.sqltext import bare_name
 from gpujoin.model.stages import Distribution
+from gpujoin.model.switches import node_switch, off, switched_off
 from gpujoin.plan import fragments
 from gpujoin.plan.distribution import asked_distribution
 from gpujoin.plan.estimates import Sizes, row_bytes
@@ -241,6 +242,7 @@ class TreeBuilder:
 
         Raises ``BrokenError`` if some node is not covered.
         """
+        self.check_switch(node)
         build = self.nodes.get(node.name)
         if node.streaming and not is_joined_with_tables(node):
             raise BrokenError(node, "it is computed of a stream, which Spark does")
@@ -253,8 +255,18 @@ class TreeBuilder:
         except (NotTranslatableError, RelationError, JoinSpecError, KeyTypeError) as problem:
             raise BrokenError(node, str(problem)) from problem
         if reasons:
-            raise BrokenError(node, why_not(reasons))
+            raise broken_by(node, reasons)
         return fragment
+
+    def check_switch(self, node: PlanNode) -> None:
+        """Raise ``BrokenError`` if what a node does is switched off."""
+        self.check_switches(node, node_switch(node.name))
+
+    def check_switches(self, node: PlanNode, *names: str | None) -> None:
+        """Raise ``BrokenError`` if a name of what a node does is switched off."""
+        for name in names:
+            if name in self.options.disable:
+                raise broken_by(node, (off(name),))
 
     def input(self, node: PlanNode, required: frozenset[int], *, any_rows: bool = False) -> Fragment:
         """Translate an input of a join, an aggregation or a union; what is not covered Spark computes.
@@ -311,7 +323,7 @@ class TreeBuilder:
             raise BrokenError(node, str(refused)) from refused
         reasons = self.obstacles(source)
         if reasons:
-            raise problem or BrokenError(node, why_not(reasons))
+            raise problem or broken_by(node, reasons)
         nbytes = rows * row_bytes(source.columns)
         least = UNKNOWN_LEAST_ROWS if guessed else max(1.0, rows * node.usual_share)
         self.spark_sources.append(SparkRows(node, tuple(columns), nbytes, guessed, least, problem, first))
@@ -334,7 +346,8 @@ class TreeBuilder:
         if relation in self.sound:
             return ()
         below = [reason for child in relation.children for reason in self.obstacles(child)]
-        reasons = tuple(dict.fromkeys([*supports_node(relation), *below]))
+        switch = switched_off(relation, self.options.disable)
+        reasons = tuple(dict.fromkeys([*([switch] if switch else []), *supports_node(relation), *below]))
         if not reasons:
             self.sound.add(relation)
         return reasons
@@ -350,6 +363,13 @@ def why_not(reasons: Sequence[Reason]) -> str:
     texts = list(dict.fromkeys(reason.why for reason in reasons))
     more = len(texts) - _MOST_REASONS
     return "; ".join(texts[:_MOST_REASONS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def broken_by(node: PlanNode, reasons: Sequence[Reason]) -> BrokenError:
+    """Make the error of a node for some reasons: of a setting, if there are no others."""
+    if all(reason.kind is ReasonKind.CONFIGURED for reason in reasons):
+        return BrokenError(node, why_not(reasons), ReasonKind.CONFIGURED, reasons[0].setting)
+    return BrokenError(node, why_not(reasons))
 
 
 def in_type_of_all(value: Expression, dtype: pa.DataType) -> Expression:

@@ -8,6 +8,7 @@ from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, KeyPair
 from gpujoin.model.stages import Distribution
+from gpujoin.model.switches import join_switch
 from gpujoin.plan.distribution import Hint
 from gpujoin.plan.estimates import build_side
 from gpujoin.plan.key_types import key_type
@@ -28,6 +29,7 @@ def join(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Frag
         raise NotTranslatableError(f"joins of type {spark_type_name(node.fields['joinType'])} are not computed here")
     builder.run_on(node)
     if node in builder.nearest:
+        builder.check_switches(node, join_switch(kind))
         return nearest_join(builder, node, kind, builder.nearest[node], required)
     parts: Sequence[Node] = () if node.condition is None else conjuncts(node.condition)
     sides, parts = join_inputs(builder, node, parts, required, not_in=kind in NULL_AWARE)
@@ -89,6 +91,7 @@ def _join(
     if not ids:
         # Its rows are counted: any column will do, one that has no id above too.
         left_output, ids = (counting_column(left.relation.schema),), [None]
+    builder.check_switches(node, join_switch(kind))
     spec = JoinSpec(kind, pairs, residual, left_output, right_output, f"exists#{exists}")
     if kind.flags_rows:
         assert exists is not None

@@ -29,6 +29,7 @@ from gpujoin.model.relations import (
     column,
 )
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
+from gpujoin.model.switches import SCAN
 from gpujoin.plan.distinct import distinct_in_files
 from gpujoin.plan.nested_groups import with_plain_values
 from gpujoin.plan.ranges import all_of
@@ -71,6 +72,7 @@ from gpujoin.spark.query.trees.subqueries import filtered_by_values, reads_subqu
 
 def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditions: Sequence[Node] = ()) -> Fragment:
     """Read a table of files, with filters."""
+    builder.check_switches(node, SCAN, _table_format(node))
     if builder.reading.obstacle is not None:
         raise BrokenError(node, builder.reading.obstacle.why, builder.reading.obstacle.kind)
     ids_above = required.union(*(condition.attribute_ids for condition in conditions))
@@ -80,6 +82,7 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
         else:
             source = (read_delta if is_delta(node) else read_relation)(node, builder.options, conditions)
     conditions = source.rest
+    builder.check_switches(node, source.files.format.value)
     ids_read = required.union(
         *(condition.attribute_ids for condition in conditions),
         *({*deleted.keys, deleted.constant} for deleted in source.files.deleted_keys),
@@ -123,6 +126,12 @@ def scan(builder: TreeBuilder, node: PlanNode, required: frozenset[int], conditi
             filtered = _without_keys(builder, filtered, deleted, files.stores)
     rest = all_of(builder.reader(filtered)(conditions[number]) for number in late)
     return narrowed(filtered if rest is None else filtered.under(Filter(filtered.relation, rest)), required)
+
+
+def _table_format(node: PlanNode) -> str | None:
+    if node.class_name == SCAN_RELATION:
+        return "iceberg"
+    return "delta" if is_delta(node) else None
 
 
 def _without_keys(builder: TreeBuilder, rows: Fragment, deleted: DeletedKeys, stores: frozenset[str]) -> Fragment:
@@ -169,6 +178,7 @@ def projected(
     node: PlanNode, required: frozenset[int], build: Callable[[frozenset[int]], Fragment], builder: TreeBuilder
 ) -> Fragment:
     """Compute the columns of a ``Project`` over a fragment with the columns that they read."""
+    builder.check_switch(node)
     columns = {
         named.expr_id: named for named in node.expressions("projectList") if named.expr_id in required
     }.values()  # one column may be named twice
