@@ -429,7 +429,7 @@ def plan_with_tables(spark: SparkSession, plan: Any, rule: Any, batch: MicroBatc
     Raises ``FallbackError`` if a join is left to Spark, not because that is faster, and ``spark.gpujoin.fallback`` is
     ``raise``.
     """
-    if not join_options(session_conf(spark), None, None).streaming:
+    if STREAMS in join_options(session_conf(spark), None, None).disable:
         return None
     running = execution_of(spark, batch)
     if running is None or is_in_real_time(running):
