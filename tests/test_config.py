@@ -65,7 +65,7 @@ def test_settings_of_an_earlier_version_are_ignored_with_a_warning(name: str, ca
 def test_names_of_what_is_disabled_are_those_that_explain_prints() -> None:
     options = Options.from_conf({"spark.gpujoin.disable": "Round, left semi join,as-of join,,is null,-,iceberg"})
     assert options.disable == ("-", "as_of_join", "iceberg", "is_null", "left_semi_join", "round")
-    assert Options(disable=["window"]).disable == ("window",)
+    assert Options(disable=("window",)).disable == ("window",)
     assert Options.from_conf({"spark.gpujoin.disable": ""}) == Options()
 
 
