@@ -70,7 +70,7 @@ def test_floating_point_keys_are_read_from_files(tables: SparkSession) -> None:
 
 
 def test_python_functions_are_computed_by_spark(tables: SparkSession) -> None:
-    reversed_text = sf.udf(lambda text: text and text[::-1])
+    reversed_text = sf.udf(lambda text: text and text[::-1], useArrow=False)
     sales, items = tables.table("sales"), tables.table("items")
     found = check(sales.join(items, reversed_text(sales.s) == items.s).select("id", "item"))
     assert all(join.accelerated for join in found.joins), str(found)
