@@ -82,10 +82,7 @@ class QueryReport:
 
     def __str__(self) -> str:
         lines, notes = list(self._table()), list(self._note_lines())
-        return (
-            "\n".join([*lines, *["notes"] * bool(lines and notes), *notes])
-            or "nothing to run here: neither a join nor an aggregation"
-        )
+        return "\n".join([*lines, *["notes"] * bool(lines and notes), *notes]) or f"nothing to run here: {NOTHING}"
 
     def _repr_html_(self) -> str:
         return html_page(self)
@@ -156,6 +153,10 @@ class QueryReport:
         if not isinstance(form, dict):
             raise GpuJoinError("this is no report: a JSON object is expected")
         return QueryReport.from_dict(form)
+
+
+NOTHING = "neither a join nor an aggregation"
+"""What is said of a query that has nothing to run here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,8 @@ spark.sql("create table kept as select k, max(v) m from sales group by k")
 spark.sql("drop table if exists other")
 assert sales.first() is None
 sales.foreach(print)
+spark.conf.set("spark.gpujoin.backend", "cpu"); spark.conf.unset("spark.gpujoin.costs")
+assert sales.where("v > 1").count() == 0
 rows[0]
 sales.count()
 """
@@ -75,7 +77,7 @@ def test_every_query_is_planned_at_its_line_and_none_runs(advised: tuple[Path, d
     }  # fmt: skip
     queries = advice["queries"]
     assert [query["action"] for query in queries] == [
-        "collect", "parquet", "count", "toPandas", "CreateTableAsSelect", "collect", "foreach",
+        "collect", "parquet", "count", "toPandas", "CreateTableAsSelect", "collect", "foreach", "count",
     ]  # fmt: skip
     for query in queries:
         line = lines[int(query["place"].removeprefix("app.py:")) - 1]
@@ -84,7 +86,7 @@ def test_every_query_is_planned_at_its_line_and_none_runs(advised: tuple[Path, d
     assert not list((folder / "spark-warehouse").glob("*"))
     assert "what the program prints" in stderr
     assert advice["skipped"] == ["drop table if exists other at app.py:20"]
-    assert advice["stopped"] == "IndexError at app.py:23: list index out of range"
+    assert advice["stopped"] == "IndexError at app.py:25: list index out of range"
 
 
 @pytest.mark.extra
@@ -97,8 +99,11 @@ def test_what_would_run_here_and_what_not(advised: tuple[Path, dict[str, Any], s
     assert 0 < joined["predicted_seconds"] < 1
     assert "the Python UDF" in str(computed["report"])
     assert left["joins_left_to_spark"] == 1
+    assert [each["kind"] for each in advice["queries"][-1]["report"]["operations"]] == ["island"]  # of the count
     texts = [obstacle["text"] for obstacle in advice["obstacles"]]
-    assert texts[-1] == "it is predicted to be faster there"
+    nothing = next(each for each in advice["obstacles"] if each["text"] == "neither a join nor an aggregation")
+    assert nothing["queries"] == [4, 6, 7]
+    assert texts[-2:] == ["it is predicted to be faster there", "neither a join nor an aggregation"]
 
 
 def test_a_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

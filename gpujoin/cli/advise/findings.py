@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpujoin.report.amounts import align, show_seconds
-from gpujoin.report.explanation import Explanation
+from gpujoin.report.explanation import NOTHING, Explanation
 from gpujoin.report.operations import Note, NoteKind, OperationKind
+
+_NOTHING = Note(kind=NoteKind.LEFT_TO_SPARK, text=NOTHING)
 
 FORMAT = 1
 """Version of the form of :meth:`Advice.to_dict`."""
@@ -54,6 +56,8 @@ class Query:
                 counted[note] = number + 1, nbytes + (join.left_bytes or 0) + (join.right_bytes or 0)
         for note in (note for note in self.explanation.notes if note.kind is NoteKind.LEFT_TO_SPARK):
             counted.setdefault(note, (0, 0))
+        if not self.explanation.operations and not counted:
+            counted[_NOTHING] = 0, 0
         yield from ((note, *amounts) for note, amounts in counted.items())
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,8 +119,8 @@ class Advice:
     def obstacles(self) -> tuple[Obstacle, ...]:
         """Why parts are left to Spark: first what would help most if it were changed.
 
-        That is what concerns most bytes, then most joins. A prediction that Spark is faster comes last, since changing
-        it gains nothing.
+        That is what concerns most bytes, then most joins. What cannot be changed comes last: that there is nothing to
+        run here, and that Spark is predicted to be faster.
         """
         concerned: dict[Note, list[tuple[int, int, int]]] = {}
         for query in self.queries:
@@ -129,7 +133,7 @@ class Advice:
             )
             for note, each in concerned.items()
         ]  # fmt: skip
-        return tuple(sorted(obstacles, key=lambda o: (_is_prediction(o.note), -o.input_bytes, -o.joins)))
+        return tuple(sorted(obstacles, key=lambda o: (_is_final(o.note), -o.input_bytes, -o.joins)))
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -211,6 +215,10 @@ def _row(query: Query) -> tuple[str, str, str, str, str]:
 
 def _has_spark_rows(explanation: Explanation) -> bool:
     return any(each.kind is OperationKind.SPARK_ROWS for each in explanation.walk())
+
+
+def _is_final(note: Note) -> bool:
+    return note == _NOTHING or _is_prediction(note)
 
 
 def _is_prediction(note: Note) -> bool:

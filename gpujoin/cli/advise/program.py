@@ -29,6 +29,12 @@ _WRITERS = (
     "save", "insertInto", "saveAsTable", "json", "parquet", "text", "csv", "xml", "orc", "jdbc", "create", "replace",
     "createOrReplace", "append", "overwrite", "overwritePartitions",
 )  # fmt: skip
+_QUERIES: dict[str, Callable[..., Any]] = {
+    "count": lambda frame: frame.groupBy().count(),
+    "isEmpty": lambda frame: frame.limit(1),
+    "show": lambda frame, n=20, *_, **__: frame.limit(n + 1),
+}
+"""The queries that actions make of a frame, where that is another one than the frame's."""
 _NEEDING_ROWS = ("approxQuantile", "corr", "cov", "crosstab", "freqItems", "describe", "summary")
 _OF_RDDS = ("collect", "collectWithJobGroup", "toLocalIterator")
 _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
@@ -151,8 +157,8 @@ def _planning_only(recorder: _Recorder) -> Iterator[None]:
     }  # fmt: skip
 
     def planned(name: str, result: Callable[[Any], Any]) -> Callable[..., Any]:
-        def action(self: Any, *_: Any, **__: Any) -> Any:
-            recorder.plan(self, name)
+        def action(self: Any, *arguments: Any, **named: Any) -> Any:
+            recorder.plan(_QUERIES[name](self, *arguments, **named) if name in _QUERIES else self, name)
             return result(self)
 
         return action
