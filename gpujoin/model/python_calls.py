@@ -108,6 +108,47 @@ class PythonRows(PythonStep):
 
 
 @dataclass(frozen=True, eq=False)
+class PythonCogroups(PythonStep):
+    """The rows that a Python function makes of the rows of two inputs with equal keys.
+
+    The rows of both come as those of one, with their keys and the columns of both::
+
+        left   k  v     right  k  w         k  side   k  v  k  w
+               1  7            1  5         1  false  1  7  -  -
+               2  8                         2  false  2  8  -  -
+                                            1  true   -  -  1  5
+    """
+
+    name: str
+    """Name of the function, for people."""
+    function: bytes
+    """The function, pickled."""
+    columns: pa.Schema
+    """Columns of the rows that it gives."""
+    settings: PythonSettings
+    arguments: tuple[int, ...]
+    """What PySpark is told of the columns of each input that are keys and values."""
+    keys: tuple[int, ...]
+    """Columns by whose values rows are grouped; all rows of a group are in one task."""
+    side: int
+    """Column that tells whether a row is one of the right input."""
+    left: tuple[int, ...]
+    """Columns of the left input's rows."""
+    right: tuple[int, ...]
+    """Columns of the right input's rows."""
+    right_type: str
+    """Type of those, as Spark writes it in JSON; that of the left input's is among the settings."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+    def __post_init__(self) -> None:
+        for position in (*self.keys, self.side, *self.left, *self.right):
+            check_position(position, self.child.schema, "cogroup's column")
+
+
+@dataclass(frozen=True, eq=False)
 class PythonAggregate(PythonStep):
     """The keys of each group with the results of Python functions of all its rows."""
 
@@ -212,6 +253,14 @@ class PythonCaller(Protocol):
 
     def of_groups(self, node: PythonRows, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for each group of rows; gives batches with the node's columns."""
+
+    def of_cogroups(
+        self, node: PythonCogroups, groups: Iterator[tuple[GroupedRows, GroupedRows]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Call the function of a node for each group of both inputs' rows; gives batches with the node's columns.
+
+        Both have as many groups, those with equal keys at the same place; a group of one of them may have no rows.
+        """
 
     def aggregates(self, node: PythonAggregate, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for each group of its inputs.

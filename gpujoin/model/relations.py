@@ -29,7 +29,7 @@ from gpujoin.model.files import (
     ValueRanges,
 )
 from gpujoin.model.jointype import Side
-from gpujoin.model.python_calls import PythonAggregate, PythonCalls, PythonRows, PythonStep
+from gpujoin.model.python_calls import PythonAggregate, PythonCalls, PythonCogroups, PythonRows, PythonStep
 from gpujoin.model.relation import (
     OneInput,
     Output,
@@ -63,6 +63,7 @@ __all__ = [
     "Project",
     "PythonAggregate",
     "PythonCalls",
+    "PythonCogroups",
     "PythonRows",
     "PythonStep",
     "Relation",
@@ -542,7 +543,7 @@ _NAMES: dict[type[Relation], str] = {
     PartialAggregate: "the aggregation", Window: "the window", TopN: "the limit", Limit: "the limit",
     Union: "the union", Expand: "the grouping sets", Explode: "explode",
     PythonCalls: "the Python function", PythonRows: "the Python function",
-    PythonAggregate: "the Python function",
+    PythonAggregate: "the Python function", PythonCogroups: "the Python function",
 }  # fmt: skip
 
 

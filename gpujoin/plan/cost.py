@@ -22,6 +22,7 @@ from gpujoin.model.relations import (
     PartialAggregate,
     PythonAggregate,
     PythonCalls,
+    PythonCogroups,
     PythonRows,
     Relation,
     Scan,
@@ -212,7 +213,7 @@ def operation_seconds(
             own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
         case Window():
             own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
-        case PythonCalls() | PythonRows() | PythonAggregate():
+        case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups():
             # What the functions themselves take is the same either way. In Spark their rows cross to them and back.
             arguments = node.child.schema
             if isinstance(node, PythonCalls):
@@ -230,7 +231,9 @@ def operation_seconds(
 
 def _sorts_groups(node: Relation) -> bool:
     """Whether a node calls Python functions of groups, for which rows are exchanged and sorted."""
-    return isinstance(node, PythonAggregate) or (isinstance(node, PythonRows) and node.keys is not None)
+    if isinstance(node, PythonRows):
+        return node.keys is not None
+    return isinstance(node, (PythonAggregate, PythonCogroups))
 
 
 def looked_up_rows(relation: Relation, sizes: Sizes, threshold: int) -> float:

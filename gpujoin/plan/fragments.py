@@ -35,6 +35,7 @@ from gpujoin.model.relations import (
     Project,
     PythonAggregate,
     PythonCalls,
+    PythonCogroups,
     PythonRows,
     Relation,
     TopN,
@@ -144,7 +145,7 @@ class ColumnTree(Fragment[ColumnId]):
                 columns = node.partition
             case Explode():
                 columns = (node.column,)
-            case PythonRows() | PythonAggregate():
+            case PythonRows() | PythonAggregate() | PythonCogroups():
                 columns = tuple(range(len(node.child.schema)))
             case _:
                 columns = ()
@@ -193,7 +194,7 @@ class ColumnTree(Fragment[ColumnId]):
                 keys = tuple(remapped_output(key, places[0]) for key in node.keys)
                 calls = tuple(call.mapped(lambda value: remapped(value, places[0])) for call in node.aggregates)
                 return self.under(dataclasses.replace(node, child=children[0], keys=keys, aggregates=calls))
-            case PythonRows() | PythonAggregate():
+            case PythonRows() | PythonAggregate() | PythonCogroups():
                 selected = inputs[0].select(self.inputs[0].ids)
                 return self.under(dataclasses.replace(node, child=selected.relation))
             case PythonCalls():

@@ -31,6 +31,7 @@ from gpujoin.model.relations import (
     PartialAggregate,
     Project,
     PythonAggregate,
+    PythonCogroups,
     PythonRows,
     Relation,
     Scan,
@@ -120,7 +121,7 @@ class _Planner:
                 return self._partitioned(tree, node.partition, below)
             case PythonRows(keys=tuple() as keys):
                 return self._partitioned(tree, keys, below)
-            case PythonAggregate():
+            case PythonAggregate() | PythonCogroups():
                 return self._partitioned(tree, node.keys, below)
         return below.above(tree.over([below.rows]))
 

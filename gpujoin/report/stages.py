@@ -37,6 +37,7 @@ from gpujoin.model.relations import (
     Project,
     PythonAggregate,
     PythonCalls,
+    PythonCogroups,
     PythonRows,
     Relation,
     Scan,
@@ -89,6 +90,7 @@ _NAMES: dict[type[Relation], tuple[OperationKind, str]] = {
     Union: (OperationKind.UNION, "union"), Expand: (OperationKind.EXPANSION, ""),
     Explode: (OperationKind.EXPANSION, "explode"), PythonCalls: (OperationKind.PYTHON, "python"),
     PythonRows: (OperationKind.PYTHON, "python"), PythonAggregate: (OperationKind.PYTHON, "python"),
+    PythonCogroups: (OperationKind.PYTHON, "python"),
 }  # fmt: skip
 """Kinds of operations, and their names in Spark's progress and plans, where they have one."""
 
@@ -222,7 +224,7 @@ class _StageWriter:
                 repeats = pat.is_int64(node.child.schema.field(node.column).type)
                 text = f"repeat each row {column} times" if repeats else f"{outer}explode {column}"
                 return self._operation(node, text, inputs)
-            case PythonCalls() | PythonRows() | PythonAggregate():
+            case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups():
                 return self._python(node, inputs[0])
         return self._operation(node, _name(node), inputs)
 
@@ -318,11 +320,14 @@ class _StageWriter:
         columns = list(map(_with_name, node.schema.names, [*keys, *buffers]))
         return self._operation(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
 
-    def _python(self, node: PythonCalls | PythonRows | PythonAggregate, below: _Result) -> _Result:
+    def _python(self, node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups, below: _Result) -> _Result:
         if isinstance(node, PythonRows):
             by = ", ".join(below.columns[key].text for key in node.keys or ())
             rows = "all rows of a task" if node.keys is None else f"each group by {by}"
             return self._operation(node, f"Python {node.name} of {rows}", [below], _plain_columns(node))
+        if isinstance(node, PythonCogroups):
+            by = ", ".join(below.columns[key].text for key in node.keys)
+            return self._operation(node, f"Python {node.name} of each cogroup by {by}", [below], _plain_columns(node))
         if isinstance(node, PythonAggregate):
             texts = _called(node.calls, [below.columns[n].text for n in node.inputs])
             keys = [below.columns[n] for n in node.keys]

@@ -23,7 +23,7 @@ from gpujoin.engine.memory import HostMemory
 from gpujoin.engine.pipeline import run
 from gpujoin.errors import FUNCTIONS_FILE, HostMemoryError, PythonFunctionError
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonRows, PythonSettings
+from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonCogroups, PythonRows, PythonSettings
 from gpujoin.model.relations import ConstantTable, ExchangeSource, Limit, Output, Relation, column
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.failures import _is_our_traceback
@@ -291,6 +291,37 @@ def test_a_function_of_groups_is_given_all_rows_of_each(tmp_path: Path, budget: 
     rows = pa.Table.from_batches(batches)
     assert (metrics.spills > 0) is (budget == 1)
     assert sorted(zip(rows["n"].to_pylist(), rows["total"].to_pylist(), strict=True)) == GROUPS
+
+
+def sizes(key: tuple[Any, ...], left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"n": [10 * len(left) + len(right)], "total": [left.v.sum() - right.w.sum()]})
+
+
+@pytest.mark.parametrize("budget", [1 << 28, 1], ids=["in memory", "by way of the disk"])
+def test_a_function_of_cogroups_is_given_the_rows_of_both(tmp_path: Path, budget: int) -> None:
+    """Rows with a null key are a group, and so are those of one side alone."""
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "k": pa.array([3, None, 1, 3, 1, None, 4], pa.int64()),
+            "right": [False, True, False, True, False, True, True],
+            "v": pa.array([1.0, None, 4.0, None, 16.0, None, None]),
+            "w": pa.array([None, 1.0, None, 2.0, None, 4.0, 8.0]),
+        }
+    )
+    of_left = of_rows(sizes, ExchangeSource(0, rows.schema), PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF, (0,))
+    of_right = t.StructType().add("k", "long").add("w", "double")
+    node = PythonCogroups(
+        of_left.child, "f", of_left.function, of_left.columns, of_left.settings, 2 * of_left.arguments,
+        keys=(0,), side=1, left=(0, 2), right=(0, 3), right_type=json.dumps(of_right.jsonValue()),
+    )  # fmt: skip
+    options, metrics = Options(memory_budget=budget, spill_dir=str(tmp_path)), PipelineMetrics()
+    pieces = [rows.slice(n, 2) for n in range(0, 7, 2)]
+    batches = run(node, {0: pieces}, caller=PySparkCaller(0), options=options, metrics=metrics, piece_bytes=1)
+    results = pa.Table.from_batches(batches)
+    assert (metrics.spills > 0) is (budget == 1)
+    assert sorted(zip(results["n"].to_pylist(), results["total"].to_pylist(), strict=True)) == [
+        (1, -8.0), (2, -5.0), (11, -1.0), (20, 20.0),
+    ]  # fmt: skip
 
 
 def test_a_function_of_groups_is_given_the_key() -> None:

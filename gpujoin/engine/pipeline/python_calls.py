@@ -16,10 +16,12 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, PythonFunctionError, RelationError
 from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.python_calls import GroupedRows, PythonAggregate, PythonRows
+from gpujoin.model.python_calls import GroupedRows, PythonAggregate, PythonCogroups, PythonRows
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from gpujoin.model.pipeline import PipelineMetrics
     from gpujoin.model.python_calls import PythonCaller, PythonCalls, PythonSettings
 
@@ -38,7 +40,7 @@ class CallingRun:
 
     def pieces(
         self,
-        node: PythonCalls | PythonRows | PythonAggregate,
+        node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups,
         pieces: Iterator[Any],
         backend: Any,
         metrics: PipelineMetrics,
@@ -58,6 +60,9 @@ class CallingRun:
             inputs = _inputs_of_groups(node, _groups(node, node.keys, pieces, backend, piece_bytes), pending)
             results = self._results(partial(self._caller.aggregates, node), inputs, node.settings)
             rows = (batch for result in results for batch in _beside(node, pending, result))
+        elif isinstance(node, PythonCogroups):
+            inputs = _cogroups(node, pieces, backend, piece_bytes)
+            rows = self._results(partial(self._caller.of_cogroups, node), inputs, node.settings)
         elif isinstance(node, PythonRows) and node.keys is not None:
             inputs = _groups(node, node.keys, pieces, backend, piece_bytes)
             rows = self._results(partial(self._caller.of_groups, node), inputs, node.settings)
@@ -133,23 +138,43 @@ def _groups(
     node: PythonRows | PythonAggregate, keys: tuple[int, ...], pieces: Iterator[Any], backend: Any, piece_bytes: int
 ) -> Iterator[GroupedRows]:
     """Give the rows of pieces that have whole groups, those of each group one after another."""
-    schema = node.child.schema
+    for rows in _whole_groups(node.child.schema, pieces, backend, piece_bytes):
+        if keys:
+            order, bounds = _by_keys(keys, rows)
+            yield GroupedRows(_ordered(rows, order), bounds.tolist())
+        else:
+            yield GroupedRows(rows, (0, rows.num_rows))
+
+
+def _cogroups(
+    node: PythonCogroups, pieces: Iterator[Any], backend: Any, piece_bytes: int
+) -> Iterator[tuple[GroupedRows, GroupedRows]]:
+    """Give the rows of both inputs, those of each group one after another."""
+    for rows in _whole_groups(node.child.schema, pieces, backend, piece_bytes):
+        order, bounds = _by_keys(node.keys, rows)
+        is_right = rows.column(node.side).to_numpy(zero_copy_only=False)[order]
+        right_before = np.concatenate([[0], np.cumsum(is_right)])[bounds]
+        right = GroupedRows(_ordered(rows.select(list(node.right)), order[is_right]), right_before.tolist())
+        left = GroupedRows(_ordered(rows.select(list(node.left)), order[~is_right]), (bounds - right_before).tolist())
+        yield left, right
+
+
+def _whole_groups(schema: pa.Schema, pieces: Iterator[Any], backend: Any, piece_bytes: int) -> Iterator[pa.RecordBatch]:
     for piece in pieces:
         rows = pa.Table.from_batches(list(backend.give_out(piece, schema, piece_bytes)), schema)
-        if rows.num_rows:
-            yield _sorted_by(keys, rows)
+        batches = rows.combine_chunks().to_batches()
+        if len(batches) > 1:  # a column of texts or bytes has more of them than 32-bit offsets reach
+            raise GpuJoinError(
+                f"{rows.num_rows:,} rows of groups that came together have more bytes than a batch holds"
+            )
+        yield from batches
 
 
-def _sorted_by(keys: tuple[int, ...], rows: pa.Table) -> GroupedRows:
-    """Sort rows by their keys; without any, they are one group."""
-    batches = rows.combine_chunks().to_batches()
-    if len(batches) > 1:  # a column of texts or bytes has more of them than 32-bit offsets reach
-        raise GpuJoinError(f"{rows.num_rows:,} rows of groups that came together have more bytes than a batch holds")
-    (whole,) = batches
-    if not keys:
-        return GroupedRows(whole, (0, whole.num_rows))
+def _by_keys(keys: tuple[int, ...], rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Sort rows by their keys; gives their order, and in it the place of each group's first row, and their number."""
     pairs = tuple(KeyPair(key, key, NullEquality.EQUAL) for key in keys)
-    codes = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), rows.schema, rows.schema).codes(rows, Side.LEFT)
+    codec = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), rows.schema, rows.schema)
+    codes = codec.codes(pa.Table.from_batches([rows]), Side.LEFT)
     names = [f"k{n}" for n in range(codes.num_columns)]
     order = pc.sort_indices(codes.rename_columns(names), sort_keys=[(name, "ascending") for name in names])
     is_first = np.zeros(len(order), np.bool_)
@@ -158,8 +183,12 @@ def _sorted_by(keys: tuple[int, ...], rows: pa.Table) -> GroupedRows:
         values = pc.take(column, order).combine_chunks()
         same = pc.equal(values[:-1], values[1:]).to_numpy(zero_copy_only=False)
         is_first[1:] |= ~same
-    ordered = pa.RecordBatch.from_arrays([take(column, order) for column in whole.columns], schema=rows.schema)
-    return GroupedRows(ordered, [*np.flatnonzero(is_first).tolist(), len(order)])
+    return order.to_numpy().astype(np.int64), np.append(np.flatnonzero(is_first), len(order))
+
+
+def _ordered(rows: pa.RecordBatch, order: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    places = pa.array(order)
+    return pa.RecordBatch.from_arrays([take(column, places) for column in rows.columns], schema=rows.schema)
 
 
 def _inputs_of_groups(

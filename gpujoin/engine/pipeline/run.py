@@ -46,6 +46,7 @@ from gpujoin.model.relations import (
     Project,
     PythonAggregate,
     PythonCalls,
+    PythonCogroups,
     PythonRows,
     Relation,
     Scan,
@@ -226,7 +227,7 @@ class _Run(RunContext):
                 return self._expand(node)
             case Explode():
                 return self._explode(node)
-            case PythonCalls() | PythonRows() | PythonAggregate():
+            case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups():
                 return self.counts.pass_on(node, self._called(node), self.backend.size)
             case Join():
                 return JoinNodes(self).pieces(node)
@@ -254,7 +255,7 @@ class _Run(RunContext):
                 for rows in exploded(batch, node):
                     yield self.backend.take_in([rows], node.schema, self.metrics)
 
-    def _called(self, node: PythonCalls | PythonRows | PythonAggregate) -> Iterator[Piece]:
+    def _called(self, node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups) -> Iterator[Piece]:
         with ExitStack() as stack:
             pieces, keys = self.pieces(node.child), None if isinstance(node, PythonCalls) else node.keys
             if keys is not None:

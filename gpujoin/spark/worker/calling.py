@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         PythonAggregate,
         PythonCall,
         PythonCalls,
+        PythonCogroups,
         PythonRows,
         PythonSettings,
     )
@@ -70,6 +71,19 @@ class PySparkCaller:
         is_struct = node.settings.kind == PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF
         return self._rows(node, _batches_of_groups(groups, inputs, node.settings, _as_struct if is_struct else None))
 
+    def of_cogroups(
+        self, node: PythonCogroups, groups: Iterator[tuple[GroupedRows, GroupedRows]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Call the function of a node for each group of both inputs' rows; see `gpujoin.model.python_calls`."""
+        schemas = [_schema(node.settings, each) for each in (node.settings.input_type, node.right_type)]
+
+        def inputs() -> Iterator[tuple[list[pa.RecordBatch], list[pa.RecordBatch]]]:
+            for sides in groups:
+                left, right = map(_batches_of, sides, schemas, itertools.repeat(node.settings))
+                yield from zip(map(list, left), map(list, right), strict=True)
+
+        return self._rows(node, inputs())
+
     def aggregates(self, node: PythonAggregate, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for each group of its inputs; see `gpujoin.model.python_calls`."""
         inputs, results = _schemas(node.settings)
@@ -77,7 +91,7 @@ class PySparkCaller:
         for batch in _together(batches, lambda schema: _check(schema, results)):
             yield conform(batch, node.results)
 
-    def _rows(self, node: PythonRows, inputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, node: PythonRows | PythonCogroups, inputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node, which gives rows as structs."""
         _, results = _schemas(node.settings)
         batches = self._function(node.settings, [((node.function,), node.arguments, ())])(inputs)
@@ -112,18 +126,27 @@ def _batches_of_groups(
     form: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     """Give the rows of each group in batches of the size that Spark gives."""
-    for each in groups:
-        rows = conform(each.rows, schema)
-        if form is not None:
-            rows = form(rows)
-        by_size = max(1, int(rows.num_rows * settings.batch_bytes / max(1, rows.nbytes)))
-        length = min(settings.batch_rows, by_size)
-        for start, end in itertools.pairwise(each.bounds):
-            yield _slices(rows, start, end, length)
+    return itertools.chain.from_iterable(_batches_of(each, schema, settings, form) for each in groups)
+
+
+def _batches_of(
+    groups: GroupedRows,
+    schema: pa.Schema,
+    settings: PythonSettings,
+    form: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Give the rows of each group in batches; of a group without rows, which a cogroup may have, one without rows."""
+    rows = conform(groups.rows, schema)
+    if form is not None:
+        rows = form(rows)
+    by_size = max(1, int(rows.num_rows * settings.batch_bytes / max(1, rows.nbytes)))
+    length = min(settings.batch_rows, by_size)
+    for start, end in itertools.pairwise(groups.bounds):
+        yield _slices(rows, start, end, length)
 
 
 def _slices(rows: pa.RecordBatch, start: int, end: int, length: int) -> Iterator[pa.RecordBatch]:
-    return (rows.slice(place, min(length, end - place)) for place in range(start, end, length))
+    return (rows.slice(place, min(length, end - place)) for place in range(start, max(end, start + 1), length))
 
 
 def _together(batches: Iterator[pa.RecordBatch], check: Callable[[pa.Schema], None]) -> Iterator[pa.RecordBatch]:

@@ -270,6 +270,32 @@ def of_text(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"s": [rows.s.iloc[0]], "n": [len(rows)]})
 
 
+def sizes(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"n": [len(left)], "m": [len(right)], "columns": [f"{list(left)} {list(right)}"]})
+
+
+def sizes_of_key(key: tuple[Any, ...], left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    types = f"{list(map(str, left.dtypes))} {list(map(str, right.dtypes))}"
+    text = None if pd.isna(key[1]) else key[1]
+    return pd.DataFrame({"s": pd.Series([text], dtype=object), "n": [len(left)], "m": [len(right)], "types": [types]})
+
+
+def sizes_of_tables(key: tuple[Any, ...], left: pa.Table, right: pa.Table) -> pa.Table:
+    return pa.table({"k": pa.array([key[0].as_py()], pa.int32()), "n": [left.num_rows], "m": [right.num_rows]})
+
+
+def merged(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    return left.merge(right, on="k")[["k", "id", "item"]]
+
+
+def fails_for_cogroup(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    raise RefusalError("no cogroup is good")
+
+
+def other_columns_of_cogroup(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"other": [1]})
+
+
 def of_weight(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"n": [len(rows)]})
 

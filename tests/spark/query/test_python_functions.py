@@ -196,9 +196,49 @@ OF_ROWS: dict[str, Query] = {
 }
 
 
+def cogrouped(spark: SparkSession, left: Any = "k", right: Any = "k") -> Any:
+    """Cogroup both tables by columns or lists of them."""
+    items = spark.table("items")
+    if not isinstance(right, str):
+        items = items.withColumnsRenamed({"k": "j", "s": "t"})
+    return spark.table("sales").groupBy(left).cogroup(items.groupBy(right))
+
+
+OF_ROWS |= {
+    "of cogroups": lambda spark: cogrouped(spark).applyInPandas(f.sizes, "n long, m long, columns string"),
+    "of cogroups with their key": lambda spark: cogrouped(spark, ["k", "s"], ["j", "t"]).applyInPandas(
+        f.sizes_of_key, "s string, n long, m long, types string"
+    ),
+    "of cogroups of arrays": lambda spark: cogrouped(spark).applyInArrow(f.sizes_of_tables, "k int, n long, m long"),
+    "of cogroups by expressions": lambda spark: cogrouped(
+        spark, [sf.col("k") + 1, sf.length("s")], [sf.col("j") + 1, sf.length("t")]
+    ).applyInPandas(f.sizes, "n long, m long, columns string"),
+    "of cogroups of a join and an aggregation": lambda spark: (
+        joined(spark)
+        .select("k", "id", "item", "day")
+        .groupBy("k")
+        .cogroup(spark.table("items").groupBy("k").agg(sf.sum("item").alias("total")).groupBy("k"))
+        .applyInPandas(f.sizes, "n long, m long, columns string")
+    ),
+    "of cogroups that join": lambda spark: (
+        spark.table("sales")
+        .select("k", "id")
+        .groupBy("k")
+        .cogroup(spark.table("items").select("k", "item").groupBy("k"))
+        .applyInPandas(f.merged, "k int, id int, item int")
+    ),
+    "of cogroups with rows of the program": lambda spark: (
+        spark.table("sales")
+        .groupBy("k")
+        .cogroup(spark.createDataFrame([(1, "a"), (7, "b"), (1, "c")], "k int, z string").groupBy("k"))
+        .applyInPandas(f.sizes, "n long, m long, columns string")
+    ),
+}
+
+
 @ways
 def test_functions_of_rows_are_the_last_step_of_an_island(tables: SparkSession) -> None:
-    names = ("of pandas' frames", "of groups with their key")
+    names = ("of pandas' frames", "of groups with their key", "of cogroups with their key")
     frames = {name: OF_ROWS[name](tables) for name in names}
     assert all(map(run_here, frames.values()))
     check_all(frames)
@@ -449,12 +489,21 @@ def _raised(frame: DataFrame) -> tuple[str, str]:
     return type(raised.value).__name__, _OF_PYSPARK.sub("", str(raised.value))
 
 
+FAILING_COGROUPS = {"a cogroup raises": f.fails_for_cogroup, "a cogroup has other columns": f.other_columns_of_cogroup}
+
+
 def _check_failures(spark: SparkSession, names: list[str]) -> None:
     frames = {
+        name: cogrouped(spark).applyInPandas(function, "n long, m long")
+        for name, function in FAILING_COGROUPS.items()
+        if name in names
+    }
+    frames |= {
         name: grouped(spark, "k").agg(FAILING_OF_GROUPS[name]()("id"))
         if name in FAILING_OF_GROUPS
         else joined(spark).select("k", FAILING[name]()("id").alias("r"))
         for name in names
+        if name not in FAILING_COGROUPS
     }
     expected = {name: _raised(frame) for name, frame in frames.items()}
     enable(spark)
@@ -511,7 +560,7 @@ def test_a_task_of_ours_that_fails_has_spark_run_the_query(
 @pytest.mark.extra
 def test_more_errors_of_functions_are_sparks_word_for_word(tables: SparkSession) -> None:
     _check_failures(tables, [name for name in FAILING if name not in ("raises", "gives too few")])
-    _check_failures(tables, [*FAILING_OF_GROUPS])
+    _check_failures(tables, [*FAILING_OF_GROUPS, *FAILING_COGROUPS])
 
 
 @silent
@@ -590,6 +639,14 @@ _ROWS_LEFT: dict[str, tuple[Query, str]] = {
         "weight has type double",
     ),
     "one group": (lambda spark: joined(spark).groupBy().applyInPandas(f.of_weight, "n long"), "all rows as one group"),
+    "cogroups by several types": (
+        lambda spark: cogrouped(spark, "k", sf.col("j").cast("long")).applyInPandas(f.sizes, "n long"),
+        "keys of several types",
+    ),
+    "cogroups of all rows": (
+        lambda spark: cogrouped(spark, [], []).applyInPandas(f.sizes, "n long"),
+        "all rows as one group",
+    ),
     "groups in parts": (
         lambda spark: joined(spark).select("k", "item").groupBy("k").applyInArrow(f.parts_of_group, "k int, n long"),
         "functions of kind",

@@ -17,8 +17,16 @@ from py4j.protocol import Py4JError
 from pyspark.sql import types as t
 from pyspark.util import PythonEvalType
 
-from gpujoin.model.python_calls import PythonAggregate, PythonCall, PythonCalls, PythonRows, PythonSettings
-from gpujoin.model.relations import Output, Project
+from gpujoin.model.expressions import Literal
+from gpujoin.model.python_calls import (
+    PythonAggregate,
+    PythonCall,
+    PythonCalls,
+    PythonCogroups,
+    PythonRows,
+    PythonSettings,
+)
+from gpujoin.model.relations import Output, Project, Union
 from gpujoin.model.relations import column as column_at
 from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
@@ -55,6 +63,8 @@ _ROWS: dict[str, set[int | None]] = {
     "MapInArrow": {PythonEvalType.SQL_MAP_ARROW_ITER_UDF},
     "FlatMapGroupsInPandas": {PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF},
     "FlatMapGroupsInArrow": {PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF},
+    "FlatMapCoGroupsInPandas": {PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF},
+    "FlatMapCoGroupsInArrow": {PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF},
 }
 """Functions of all rows of a task, or of those of a group, by the plan's nodes; of groups not those that are given an
 iterator, since Spark never holds a group of these whole."""
@@ -186,36 +196,81 @@ def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
     if kind not in _ROWS[node.name]:
         raise NotTranslatableError(f"functions of kind {kind} are not called here")
     _check_kind(kind, node)
+    if "leftGroupingLen" in node.fields:
+        return _cogroups(builder, node, call, kind)
     columns: list[Node] = list(child.output)
     keys: tuple[int, ...] | None = None
     arguments: tuple[int, ...] = (0,)
     if "groupingAttributes" in node.fields:
-        columns, keys, arguments = _of_groups(node)
+        columns, keys, arguments = _of_groups(node.expressions("groupingAttributes"), child)
     elif node.fields["isBarrier"] or node.jvm.profile().isDefined():
         raise NotTranslatableError("Spark runs functions that ask for barriers or resources")
-    names = [str(column.fields["name"]) for column in columns]
-    if not names or len(set(names)) < len(names):
-        raise NotTranslatableError("a function is not given rows without columns, or with several of one name, here")
     (function,) = _read(call, builder).commands
-    for column in (*columns, *node.output):
-        check_column(column)
-        _check_type(column)
+    _check_rows(columns, node.output)
     ids = [column.expr_id for column in columns]
     below = builder.build(child, frozenset(ids)).select(ids)
     settings = _settings(node, kind, _named(columns), _named(node.output))
-    schema = pa.schema([pa.field(f"{c.fields['name']}#{c.expr_id}", arrow_type(c.data_type)) for c in node.output])
-    name = str(call.fields["name"])
+    name, schema = str(call.fields["name"]), _schema_of(node.output)
     relation = PythonRows(below.relation, name, function, schema, settings, arguments, keys)
     return Fragment.from_columns(relation, (column.expr_id for column in node.output))
 
 
-def _of_groups(node: PlanNode) -> tuple[list[Node], tuple[int, ...], tuple[int, ...]]:
+def _cogroups(builder: TreeBuilder, node: PlanNode, call: Node, kind: int) -> Fragment:
+    """Call the function of a node for the rows of both inputs with equal keys."""
+    (function,) = _read(call, builder).commands
+    counts = (int(node.fields["leftGroupingLen"]), int(node.fields["rightGroupingLen"]))
+    keys = [child.output[:count] for child, count in zip(node.children, counts, strict=True)]
+    given = [_of_groups(own, child) for own, child in zip(keys, node.children, strict=True)]
+    if [key.data_type for key in keys[0]] != [key.data_type for key in keys[1]]:
+        raise NotTranslatableError("Spark cogroups by keys of several types")
+    sides = []
+    for child, (columns, _, _) in zip(node.children, given, strict=True):
+        _check_rows(columns, node.output)
+        ids = [column.expr_id for column in columns]
+        sides.append(builder.input(child, frozenset(ids)).select(ids))
+    types = [side.relation.schema.types for side in sides]
+    names = [f"{key.fields['name']}#{n}" for n, key in enumerate(keys[0])]
+    names += [f"i{n}" for n in range(1 + len(types[0]) + len(types[1]))]
+    inputs = []
+    for n, (side, (_, places, _)) in enumerate(zip(sides, given, strict=True)):
+        own = [column_at(side.relation.schema, place) for place in range(len(types[n]))]
+        none = [Literal(value=None, type=dtype) for dtype in types[1 - n]]
+        is_right = Literal(value=n == 1, type=pa.bool_())
+        values = (*(own[place] for place in places), is_right, *((own + none) if n == 0 else (none + own)))
+        inputs.append(Project(side.relation, tuple(map(Output, names, values))))
+    width = len(keys[0]) + 1
+    of_right = width + len(types[0])
+    relation = PythonCogroups(
+        Union(tuple(inputs)), str(call.fields["name"]), function, _schema_of(node.output),
+        _settings(node, kind, _named(given[0][0]), _named(node.output)),
+        (*given[0][2], *given[1][2]),
+        keys=tuple(range(len(keys[0]))), side=len(keys[0]),
+        left=tuple(range(width, of_right)), right=tuple(range(of_right, of_right + len(types[1]))),
+        right_type=json.dumps(_named(given[1][0]).jsonValue()),
+    )  # fmt: skip
+    return Fragment.from_columns(relation, (column.expr_id for column in node.output))
+
+
+def _check_rows(columns: Sequence[Node], results: Sequence[Node]) -> None:
+    """Refuse rows that are not given to functions here, or taken from them."""
+    names = [str(column.fields["name"]) for column in columns]
+    if not names or len(set(names)) < len(names):
+        raise NotTranslatableError("a function is not given rows without columns, or with several of one name, here")
+    for column in (*columns, *results):
+        check_column(column)
+        _check_type(column)
+
+
+def _schema_of(columns: Sequence[Node]) -> pa.Schema:
+    return pa.schema([pa.field(f"{c.fields['name']}#{c.expr_id}", arrow_type(c.data_type)) for c in columns])
+
+
+def _of_groups(keys: Sequence[Node], child: PlanNode) -> tuple[list[Node], tuple[int, ...], tuple[int, ...]]:
     """Give the columns that a function of groups is given, the keys among them, and what PySpark is told of them.
 
     Spark gives the keys first, but for those that are columns of the rows too (``PandasGroupUtils.resolveArgOffsets``).
     """
-    keys = node.expressions("groupingAttributes")
-    values = node.children[0].output[len(keys) :]
+    values = child.output[len(keys) :]
     if not keys:
         raise NotTranslatableError("Spark runs a function of all rows as one group")
     for key in keys:
