@@ -220,11 +220,11 @@ def _cogroups(builder: TreeBuilder, node: PlanNode, call: Node, kind: int) -> Fr
     (function,) = _read(call, builder).commands
     counts = (int(node.fields["leftGroupingLen"]), int(node.fields["rightGroupingLen"]))
     keys = [child.output[:count] for child, count in zip(node.children, counts, strict=True)]
-    given = [_of_groups(own, child) for own, child in zip(keys, node.children, strict=True)]
+    layouts = [_of_groups(own, child) for own, child in zip(keys, node.children, strict=True)]
     if [key.data_type for key in keys[0]] != [key.data_type for key in keys[1]]:
         raise NotTranslatableError("Spark cogroups by keys of several types")
     sides = []
-    for child, (columns, _, _) in zip(node.children, given, strict=True):
+    for child, (columns, _, _) in zip(node.children, layouts, strict=True):
         _check_rows(columns, node.output)
         ids = [column.expr_id for column in columns]
         sides.append(builder.input(child, frozenset(ids)).select(ids))
@@ -232,7 +232,7 @@ def _cogroups(builder: TreeBuilder, node: PlanNode, call: Node, kind: int) -> Fr
     names = [f"{key.fields['name']}#{n}" for n, key in enumerate(keys[0])]
     names += [f"i{n}" for n in range(1 + len(types[0]) + len(types[1]))]
     inputs = []
-    for n, (side, (_, places, _)) in enumerate(zip(sides, given, strict=True)):
+    for n, (side, (_, places, _)) in enumerate(zip(sides, layouts, strict=True)):
         own = [column_at(side.relation.schema, place) for place in range(len(types[n]))]
         none = [Literal(value=None, type=dtype) for dtype in types[1 - n]]
         is_right = Literal(value=n == 1, type=pa.bool_())
@@ -242,11 +242,11 @@ def _cogroups(builder: TreeBuilder, node: PlanNode, call: Node, kind: int) -> Fr
     of_right = width + len(types[0])
     relation = PythonCogroups(
         Union(tuple(inputs)), str(call.fields["name"]), function, _schema_of(node.output),
-        _settings(node, kind, _named(given[0][0]), _named(node.output)),
-        (*given[0][2], *given[1][2]),
+        _settings(node, kind, _named(layouts[0][0]), _named(node.output)),
+        (*layouts[0][2], *layouts[1][2]),
         keys=tuple(range(len(keys[0]))), side=len(keys[0]),
         left=tuple(range(width, of_right)), right=tuple(range(of_right, of_right + len(types[1]))),
-        right_type=json.dumps(_named(given[1][0]).jsonValue()),
+        right_type=json.dumps(_named(layouts[1][0]).jsonValue()),
     )  # fmt: skip
     return Fragment.from_columns(relation, (column.expr_id for column in node.output))
 
