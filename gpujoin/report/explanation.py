@@ -155,7 +155,7 @@ class QueryReport:
         return QueryReport.from_dict(form)
 
 
-NOTHING = "neither a join nor an aggregation"
+NOTHING = "neither a join nor an aggregation, nor first rows in an order"
 """What is said of a query that has nothing to run here."""
 
 

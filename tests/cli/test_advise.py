@@ -101,9 +101,16 @@ def test_what_would_run_here_and_what_not(advised: tuple[Path, dict[str, Any], s
     assert left["joins_left_to_spark"] == 1
     assert [each["kind"] for each in advice["queries"][-1]["report"]["operations"]] == ["island"]  # of the count
     texts = [obstacle["text"] for obstacle in advice["obstacles"]]
-    nothing = next(each for each in advice["obstacles"] if each["text"] == "neither a join nor an aggregation")
+    nothing = next(
+        each
+        for each in advice["obstacles"]
+        if each["text"] == "neither a join nor an aggregation, nor first rows in an order"
+    )
     assert nothing["queries"] == [4, 6, 7]
-    assert texts[-2:] == ["it is predicted to be faster there", "neither a join nor an aggregation"]
+    assert texts[-2:] == [
+        "it is predicted to be faster there",
+        "neither a join nor an aggregation, nor first rows in an order",
+    ]
 
 
 def test_a_program_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,7 +90,7 @@ def test_the_text_has_predicted_and_measured_numbers_side_by_side() -> None:
 
 def test_columns_without_numbers_are_left_out() -> None:
     assert str(Explanation((BELOW,))).splitlines()[0] == "#  plan"
-    assert str(Explanation()) == "nothing to run here: neither a join nor an aggregation"
+    assert str(Explanation()) == "nothing to run here: neither a join nor an aggregation, nor first rows in an order"
     assert str(Explanation(reasons=(OTHER,))) == "left to Spark: the Python UDF f(x): Spark runs Python UDFs"
 
 

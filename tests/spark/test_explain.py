@@ -17,7 +17,10 @@ pytestmark = pytest.mark.spark
 
 def test_no_joins(spark: SparkSession) -> None:
     assert explain(spark.range(3)) == Explanation()
-    assert str(explain(spark.range(3))) == "nothing to run here: neither a join nor an aggregation"
+    assert (
+        str(explain(spark.range(3)))
+        == "nothing to run here: neither a join nor an aggregation, nor first rows in an order"
+    )
 
 
 def test_several_joins(spark: SparkSession) -> None:

@@ -251,7 +251,7 @@ class IslandFinder:
 
         ``top`` says how few of its rows are asked for. An aggregation is then finished in the island.
         """
-        if not _may_top(node) or node in self.broken:
+        if not (may_top(node) or _gives_first(node, top)) or node in self.broken:
             return None
         builder = TreeBuilder(
             self._options,
@@ -277,7 +277,7 @@ class IslandFinder:
                 raise
             return None
         pays = island is not None and _pays(island.relation)
-        if node.name == "Union" and not (island is not None and _are_shared(island)):
+        if island is not None and node.name == "Union" and not (_gives_first(node, top) or _are_shared(island)):
             return None
         for source in builder.spark_sources:
             if source.problem is not None:
@@ -339,7 +339,8 @@ def _are_shared(island: Island) -> bool:
     return 0 < bytes_below(island.relation) <= _SHARED * spared
 
 
-def _may_top(node: PlanNode) -> bool:
+def may_top(node: PlanNode) -> bool:
+    """Whether a node may be the topmost of an island, however many of its rows are asked for."""
     if node.streaming and not is_joined_with_tables(node):
         return False
     if node.class_name == AGGREGATE:
@@ -347,6 +348,12 @@ def _may_top(node: PlanNode) -> bool:
     return node.name in _ROWS_FROM and any(
         inner.class_name in JOINS or inner.class_name == AGGREGATE or inner.name in ALONE for inner in node.walk()
     )
+
+
+def _gives_first(node: PlanNode, top: Top | None) -> bool:
+    """Whether a node's rows are sorted, to give the first of them."""
+    ordered = top is not None and bool(top.order)
+    return ordered and not node.streaming and (node.name in _ROWS_FROM or node.class_name in TABLES)
 
 
 def _rows(node: PlanNode, builder: TreeBuilder, top: Top | None = None) -> Island:

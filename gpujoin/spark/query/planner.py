@@ -29,7 +29,7 @@ from gpujoin.spark.jvm.rewrite import MARK, Rewriting
 from gpujoin.spark.query.activity import doing
 from gpujoin.spark.query.choice import Once, Outlay, arrange, finishes_sooner, predict_island, skip_reason
 from gpujoin.spark.query.empties import condition_of, empty_parts
-from gpujoin.spark.query.island import AGGREGATE, ALONE, Island, IslandFinder
+from gpujoin.spark.query.island import AGGREGATE, ALONE, Island, IslandFinder, may_top
 from gpujoin.spark.query.nearest.marks import mark_nearest
 from gpujoin.spark.query.nearest.terms import NearestJoins
 from gpujoin.spark.query.plans import PlanNode, first_alike, read_plan, subquery_plan, tables_of
@@ -254,7 +254,7 @@ class QueryPlanner:
         if top is not None:
             count = len(self._reasons)
             placed = self._island_of(node, top, joined=joined)
-            if placed is not None:
+            if placed is not None or not may_top(node):
                 return placed
             del self._reasons[count:]
         return self._island_of(node, None, joined=joined)

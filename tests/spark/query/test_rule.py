@@ -217,10 +217,11 @@ def test_a_call_to_python_leaves_no_connection_behind(enabled: SparkSession, pla
     assert held()[1] <= most[1]
 
 
-def test_python_is_asked_once_and_only_about_joins_and_aggregations(
+def test_python_is_asked_once_and_only_about_what_may_run_here(
     enabled: SparkSession, planned: list[PlannedQuery]
 ) -> None:
-    enabled.table("sales").where("k > 1").orderBy("id").limit(3).collect()
+    enabled.table("sales").where("k > 1").orderBy("id").collect()
+    enabled.table("sales").where("k > 1").limit(3).collect()
     enabled.sql("show tables").collect()
     enabled.range(5).selectExpr("id + 1").write.format("noop").mode("append").save()
     assert planned == []

@@ -22,6 +22,10 @@ ORDERED = {
     "expressions": "select id + 1 x, item from sales a join items b on a.k = b.k order by -item, id % 2, x limit 3",
     "groups": """select k, sum(price) p, avg(weight), stddev(id) from sales group by k
         order by p desc nulls last, k limit 2""",
+    "of files": "select * from sales order by weight desc nulls last, s nulls first, id limit 4",
+    "of files, filtered": "select s, price + 1 p from sales where k > 1 order by price desc, id limit 3 offset 1",
+    "of a union": """select s, id from (select s, id from sales union all select s, -id from sales where flag)
+        order by s desc nulls last, id limit 5""",
     "having": "select k, count(*) n from sales group by k having count(*) > 1 order by n desc, k limit 2",
     "below a join": """select x.id, x.item, y.cost from
         (select a.id, item from sales a join items b on a.k = b.k order by id, item limit 3) x
@@ -29,7 +33,9 @@ ORDERED = {
 }
 
 
-@pytest.mark.parametrize("name", brief(ORDERED, "text", "offset", "expressions", "below a join"))
+@pytest.mark.parametrize(
+    "name", brief(ORDERED, "text", "offset", "expressions", "of files, filtered", "of a union", "below a join")
+)
 def test_first_rows_in_an_order(tables: SparkSession, name: str) -> None:
     frame = tables.sql(ORDERED[name])
     tables.conf.set("spark.gpujoin.fallback", "silent")

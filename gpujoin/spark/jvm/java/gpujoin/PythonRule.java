@@ -48,8 +48,8 @@ import scala.collection.immutable.Seq;
 /**
  * The optimizer rule that asks Python for a plan, for queries and for the queries of writes.
  *
- * <p>Whatever has no join, aggregation, window or Python function is answered here, without a call to Python. So is a plan that the
- * rule has made: Spark applies its rules until nothing changes. And so is what planning itself runs, since the rule is
+ * <p>Whatever has no join, aggregation, window, Python function or limit of an order is answered here, without a call to Python. So is
+ * a plan that the rule has made: Spark applies its rules until nothing changes. And so is what planning itself runs, since the rule is
  * suspended while Python plans.
  *
  * <p>Of a stream each micro-batch is a query by itself. A stream whose state the rule's plans have begun to keep goes on
@@ -418,7 +418,8 @@ public final class PythonRule extends Rule {
 
     private static boolean mayBeReplaced(LogicalPlan query) {
         return query.containsPattern(TreePattern.JOIN()) || query.containsPattern(TreePattern.AGGREGATE())
-            || query.containsPattern(TreePattern.WINDOW()) || query.containsPattern(TreePattern.PYTHON_UDF());
+            || query.containsPattern(TreePattern.WINDOW()) || query.containsPattern(TreePattern.PYTHON_UDF())
+            || query.containsPattern(TreePattern.SORT()) && query.containsPattern(TreePattern.LIMIT());
     }
 
     /** What a query is optimized for; null where the rule keeps out. What a command runs by itself it may write. */
