@@ -347,6 +347,6 @@ def test_a_group_comes_in_several_batches_if_it_is_large() -> None:
 
             return lambda groups: function(map(noted, groups))
 
-    node = of_rows(totals, ConstantTable.from_batch(rows), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF, (0,))
+    node = of_rows(totals_of_key, ConstantTable.from_batch(rows), PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF, (0,))
     assert pa.Table.from_batches(run(node, caller=Counting(0)))["n"].to_pylist() == [25]
     assert sizes == [10, 10, 5]

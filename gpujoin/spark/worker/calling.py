@@ -15,13 +15,13 @@ import pyarrow.types as pat
 from pyspark.util import PythonEvalType
 
 from gpujoin.errors import GpuJoinError
+from gpujoin.model.python_calls import GroupedRows
 from gpujoin.spark.shuffle.scattering import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpujoin.model.python_calls import (
-        GroupedRows,
         PythonAggregate,
         PythonCall,
         PythonCalls,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         PythonRows,
         PythonSettings,
     )
+    from gpujoin.spark.worker.groups import FrameFunction
 
     _Call = tuple[Sequence[bytes], Sequence[int], Sequence[tuple[str, int]]]
     """Functions, the innermost first, and what the innermost is given by position and by name."""
@@ -68,8 +69,10 @@ class PySparkCaller:
     def of_groups(self, node: PythonRows, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for each group of rows; see `gpujoin.model.python_calls`."""
         inputs, _ = _schemas(node.settings)
-        is_struct = node.settings.kind == PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF
-        return self._rows(node, _batches_of_groups(groups, inputs, node.settings, _as_struct if is_struct else None))
+        if node.settings.kind == PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF:
+            pieces = (GroupedRows(conform(each.rows, inputs), each.bounds) for each in groups)
+            return _flat(node, _frame_function(node).results(pieces))
+        return self._rows(node, _batches_of_groups(groups, inputs, node.settings, _as_struct))
 
     def of_cogroups(
         self, node: PythonCogroups, groups: Iterator[tuple[GroupedRows, GroupedRows]]
@@ -93,26 +96,49 @@ class PySparkCaller:
 
     def _rows(self, node: PythonRows | PythonCogroups, inputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node, which gives rows as structs."""
-        _, results = _schemas(node.settings)
-        batches = self._function(node.settings, [((node.function,), node.arguments, ())])(inputs)
-        for structs in _together(batches, lambda schema: _check(pa.schema(list(schema.field(0).type)), results)):
-            yield conform(pa.RecordBatch.from_struct_array(structs.column(0)), node.schema)
+        return _flat(node, self._function(node.settings, [((node.function,), node.arguments, ())])(inputs))
 
     def _function(self, settings: PythonSettings, calls: Sequence[_Call]) -> _BatchFunction:
         """Have PySpark make one function of several calls."""
         from pyspark.worker import EvalConf, RunnerConf, read_udfs
-        from pyspark.worker_message import UDFInfo
         from pyspark.worker_util import pickleSer
 
-        commands = [
-            UDFInfo([memoryview(each) for each in functions], list(arguments), dict(keywords), number)
-            for number, (functions, arguments, keywords) in enumerate(calls)
-        ]
+        commands = [_command(call, number) for number, call in enumerate(calls)]
         typed = settings.kind == PythonEvalType.SQL_ARROW_BATCHED_UDF
         evaluated = EvalConf({"input_type": settings.input_type} if typed else {})
         conf = RunnerConf(dict(settings.settings))
         function = read_udfs(pickleSer, commands, settings.kind, conf, evaluated)[0]  # type: ignore[no-untyped-call]
         return partial(function, self._partition)
+
+
+def _command(call: _Call, number: int) -> Any:
+    """Give what PySpark reads of a call."""
+    from pyspark.worker_message import UDFInfo
+
+    functions, arguments, keywords = call
+    return UDFInfo([memoryview(each) for each in functions], list(arguments), dict(keywords), number)
+
+
+def _frame_function(node: PythonRows) -> FrameFunction:
+    """Have PySpark read a function of groups of pandas' frames."""
+    from pyspark.worker import RunnerConf, read_single_udf
+    from pyspark.worker_util import pickleSer
+
+    from gpujoin.spark.worker.groups import FrameFunction
+
+    conf, command = RunnerConf(dict(node.settings.settings)), _command(((node.function,), node.arguments, ()), 0)
+    function, arguments, result, count = read_single_udf(  # type: ignore[no-untyped-call]
+        pickleSer, command, node.settings.kind, conf, udf_index=0
+    )
+    keys = 2 + arguments[1]
+    return FrameFunction(function, arguments[2:keys], arguments[keys:], count != 1, result, conf)
+
+
+def _flat(node: PythonRows | PythonCogroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give rows that come as structs."""
+    _, results = _schemas(node.settings)
+    for structs in _together(batches, lambda schema: _check(pa.schema(list(schema.field(0).type)), results)):
+        yield conform(pa.RecordBatch.from_struct_array(structs.column(0)), node.schema)
 
 
 def _calls(calls: Sequence[PythonCall]) -> list[_Call]:
