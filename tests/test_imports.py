@@ -52,6 +52,7 @@ ROOMS: dict[str, set[str]] = {
         "gpujoin.spark.shuffle", "gpujoin.engine", MODEL, CONFIG, ERRORS, "pyspark", ARROW, NUMPY,
     },
     "gpujoin.spark": {"gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY},
+    "gpujoin.spark.worker.groups": {"gpujoin", "pyspark", "pandas", ARROW, NUMPY},
     "gpujoin.streams": {"gpujoin", "pyspark", "pandas", ARROW, NUMPY},
     "gpujoin.cli": {
         "gpujoin", "pyspark", "py4j", "cuda", ARROW, NUMPY,
