@@ -20,11 +20,17 @@ import gpujoin
 from benchmarks.recipes import (
     asof_features,
     exploration,
+    forecasts,
     incremental_load,
+    log_parsing,
     medallion,
+    nearby,
+    reconciliation,
+    scoring,
     sessions,
     star_schema,
     submitted,
+    weighted_means,
 )
 from gpujoin.testing import assert_same_rows
 
@@ -70,6 +76,12 @@ RECIPES = (
     Recipe("asof_features", asof_features, 4_000_000),
     Recipe("incremental_load", incremental_load, 8_000_000),
     Recipe("exploration", exploration, 5_000_000),
+    Recipe("scoring", scoring, 8_000_000),
+    Recipe("log_parsing", log_parsing, 4_000_000),
+    Recipe("nearby", nearby, 8_000_000),
+    Recipe("forecasts", forecasts, 4_000_000),
+    Recipe("weighted_means", weighted_means, 4_000_000),
+    Recipe("reconciliation", reconciliation, 4_000_000),
 )
 OF_DELTA = (Recipe("medallion", medallion, 5_000_000),)
 """Recipes over tables of Delta, in sessions that have its jars."""
