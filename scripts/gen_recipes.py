@@ -32,8 +32,8 @@ HEAD = """\
 
 Everyday programs, six of them with Python functions of their own. Each is run by Spark alone and with gpujoin on
 generated tables, and the rows are compared before anything is timed. In a checkout,
-`python -m benchmarks.recipes star_schema` runs one, and without a name it runs all but the last, `medallion`, which runs
-on the PySpark and with the jars that `make test-lake` installs.
+`python -m benchmarks.recipes star_schema` runs one, and without a name it runs all but `medallion`, the last, which
+runs on the PySpark and with the jars that `make test-lake` installs.
 
 """
 
