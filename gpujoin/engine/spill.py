@@ -39,7 +39,7 @@ import pyarrow as pa
 from gpujoin.config import Options
 from gpujoin.engine.blob import HEADER_BYTES, decode_message, encode, schema_fingerprint, write_options
 from gpujoin.errors import CorruptBlobError, SpillError, pip_install
-from gpujoin.model.hostgather import one_batch
+from gpujoin.model.hostgather import buffer_bytes, one_batch
 
 T = TypeVar("T")
 
@@ -221,7 +221,7 @@ class SpillPart:
         """Add a batch at the end. Raises ``SpillError`` if it cannot be written."""
         if batch.num_rows == 0:
             return
-        size = batch.nbytes
+        size = buffer_bytes(batch)
         self.rows += batch.num_rows
         self.nbytes += size
         self._buffer.append(batch)

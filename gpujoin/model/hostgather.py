@@ -21,6 +21,8 @@ SMALL_OFFSETS = (1 << 31) - 1
 _VIEW_BYTES = 16
 _INLINE_BYTES = 12
 """Values up to this length are stored in the view itself (Arrow's layout of views)."""
+NBYTES_OF_VIEWS = tuple(map(int, pa.__version__.split(".")[:2])) >= (26, 0)
+"""Whether PyArrow measures views."""
 
 
 def take(array: pa.Array, rows: pa.Array) -> pa.Array:
@@ -38,6 +40,28 @@ def take(array: pa.Array, rows: pa.Array) -> pa.Array:
     return gathered if plain is array else in_type(gathered, array.type)
 
 
+def buffer_bytes(data: pa.RecordBatch | pa.Table | pa.ChunkedArray | pa.Array) -> int:
+    """Bytes of the buffers of Arrow data, as its ``nbytes`` counts them in PyArrow 26.
+
+    Of views PyArrow 25.0 and 24 may crash, and older ones fail. Those of a view's data buffers are counted whole.
+    """
+    if NBYTES_OF_VIEWS:
+        return int(data.nbytes)
+    if isinstance(data, pa.ChunkedArray):
+        return sum(_buffer_bytes(chunk) for chunk in data.chunks)
+    return _buffer_bytes(data) if isinstance(data, pa.Array) else sum(buffer_bytes(column) for column in data.columns)
+
+
+def _buffer_bytes(array: pa.Array) -> int:
+    if not _has_views(array.type):
+        return int(array.nbytes)
+    if not _is_view(array.type):
+        return int(array.get_total_buffer_size())
+    mask, _, *data = array.buffers()
+    first, last = array.offset // 8, (array.offset + len(array) + 7) // 8
+    return len(array) * _VIEW_BYTES + (0 if mask is None else last - first) + sum(b.size for b in data if b is not None)
+
+
 def own_bytes(data: pa.RecordBatch | pa.Table) -> int:
     """Bytes of the rows of a batch or table. A view counts the bytes it points to, not the whole buffer."""
     chunks = (chunk for c in data.columns for chunk in (c.chunks if isinstance(c, pa.ChunkedArray) else (c,)))
@@ -46,7 +70,7 @@ def own_bytes(data: pa.RecordBatch | pa.Table) -> int:
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Copy the columns of views whose buffers hold much more than the batch's rows."""
-    loose = {i for i, c in enumerate(batch.columns) if _is_view(c.type) and 2 * _own_bytes(c) < c.nbytes}
+    loose = {i for i, c in enumerate(batch.columns) if _is_view(c.type) and 2 * _own_bytes(c) < buffer_bytes(c)}
     if not loose:
         return batch
     columns = [in_type(in_known_layout(c), c.type) if i in loose else c for i, c in enumerate(batch.columns)]
@@ -56,7 +80,7 @@ def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _own_bytes(array: pa.Array) -> int:
     views = array.buffers()[1] if _is_view(array.type) else None
     if views is None:
-        return int(array.nbytes)
+        return buffer_bytes(array)
     lengths = np.frombuffer(views, np.int32)[array.offset * 4 :][: len(array) * 4 : 4]
     if array.null_count:
         lengths = lengths[pc.is_valid(array).to_numpy(zero_copy_only=False)]
@@ -65,6 +89,14 @@ def _own_bytes(array: pa.Array) -> int:
 
 def _is_view(dtype: pa.DataType) -> bool:
     return bool(pat.is_string_view(dtype) or pat.is_binary_view(dtype))
+
+
+def _has_views(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _has_views(dtype.storage_type)
+    if pat.is_dictionary(dtype):
+        return _has_views(dtype.value_type)
+    return _is_view(dtype) or any(_has_views(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def row_bytes(array: pa.Array) -> Sizes | None:
@@ -162,7 +194,7 @@ def one_batch(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Record
     if len(schema) == 0:
         return pa.record_batch({"rows": pa.nulls(sum(b.num_rows for b in batches))}).select([])
     wide = pa.schema([f.with_type(wide_offsets(f.type)) for f in schema], schema.metadata)
-    if wide != schema and sum(b.nbytes for b in batches) >= SMALL_OFFSETS:
+    if wide != schema and sum(map(buffer_bytes, batches)) >= SMALL_OFFSETS:
         batches = [
             pa.RecordBatch.from_arrays([in_type(c, f.type) for c, f in zip(b.columns, wide, strict=True)], schema=wide)
             for b in batches

@@ -65,7 +65,17 @@ def in_type(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         return (
             _with_offsets(listed, dtype) if listed.type.id in _OFFSETS and dtype.id in _OFFSETS else listed.cast(dtype)
         )
-    return array.cast(dtype)
+    cast = array.cast(dtype)
+    return _without_missing_buffers(cast) if pat.is_string_view(dtype) or pat.is_binary_view(dtype) else cast
+
+
+def _without_missing_buffers(views: pa.Array) -> pa.Array:
+    """Remove data buffers that are not there: PyArrow 24 and older cast short values to such, which crash readers."""
+    fixed, data = views.buffers()[:2], views.buffers()[2:]
+    present = [buffer for buffer in data if buffer is not None]
+    if len(present) == len(data):
+        return views
+    return pa.Array.from_buffers(views.type, len(views), [*fixed, *present], views.null_count, views.offset)
 
 
 def _with_offsets(array: Any, dtype: pa.DataType) -> pa.Array:

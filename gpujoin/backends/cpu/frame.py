@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from gpujoin.backends.cpu.rowstore import RowStoreCache
-from gpujoin.model.hostgather import SMALL_OFFSETS
+from gpujoin.model.hostgather import SMALL_OFFSETS, buffer_bytes
 from gpujoin.model.layouts import in_type
 from gpujoin.model.types import wide_offsets
 
@@ -31,7 +31,7 @@ class Frame:
     @property
     def nbytes(self) -> int:
         """Bytes of data the columns refer to."""
-        return sum(column.nbytes for column in self.columns)
+        return sum(map(buffer_bytes, self.columns))
 
 
 def from_arrow(table: pa.Table) -> Frame:
@@ -64,7 +64,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
         return pa.array([], column.type)
     if pat.is_dictionary(column.type):
         column = column.unify_dictionaries()
-    if _variable(column.type) and sum(chunk.nbytes for chunk in column.chunks) > SMALL_OFFSETS:
+    if _variable(column.type) and buffer_bytes(column) > SMALL_OFFSETS:
         wide = wide_offsets(column.type)
         column = pa.chunked_array([in_type(chunk, wide) for chunk in column.chunks], wide)
     return pa.concat_arrays(column.chunks)

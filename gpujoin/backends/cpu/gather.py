@@ -19,6 +19,7 @@ from gpujoin.backends.cpu.bits import fixed_width, packed, take_bits, validity, 
 from gpujoin.backends.cpu.frame import Frame
 from gpujoin.backends.cpu.memory import empty
 from gpujoin.backends.cpu.rowmaps import IndexArray, Mask, as_indices
+from gpujoin.model.hostgather import buffer_bytes
 from gpujoin.model.maps import AllNull, Indices, OutOfBounds, RowMap, Span, Tile
 
 _UNCHECKED = pc.TakeOptions(boundscheck=False)
@@ -275,6 +276,6 @@ def _scanned_bytes_before(array: pa.Array) -> npt.NDArray[np.int64]:
         inner = _bytes_before(array.values, first + sizes) - _bytes_before(array.values, first)
         np.cumsum(inner, out=before[1:])
     else:
-        mean = array.nbytes / max(1, len(array))
+        mean = buffer_bytes(array) / max(1, len(array))
         before = np.ceil(np.arange(len(array) + 1) * mean).astype(np.int64)
     return before

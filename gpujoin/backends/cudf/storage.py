@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
+from gpujoin.model.layouts import in_type
 from gpujoin.model.types import is_list
 
 _INTEGERS = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
@@ -152,13 +153,13 @@ def restore(array: pa.Array, dtype: pa.DataType, dictionary: pa.Array | None = N
     """
     if dictionary is not None:
         if not pat.is_dictionary(dtype):
-            return dictionary.take(array).cast(dtype)
+            return in_type(dictionary.take(array), dtype)
         codes = array.cast(dtype.index_type)
         return pa.DictionaryArray.from_arrays(codes, dictionary, ordered=dtype.ordered)
     if isinstance(dtype, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(dtype, restore(array, dtype.storage_type))
     if dtype in _VIEWS:
-        return _restore(array, _VIEWS[dtype]).cast(dtype)
+        return in_type(_restore(array, _VIEWS[dtype]), dtype)
     return _restore(array, dtype)
 
 

@@ -21,6 +21,7 @@ from gpujoin.engine.join.spill import Spilled, SpilledRun, take_in
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import ConfigurationError, JoinSpecError, type_name
 from gpujoin.model.backend import AnyBackend, BackendName
+from gpujoin.model.hostgather import buffer_bytes
 from gpujoin.model.jointype import Side
 from gpujoin.model.pipeline import AnyDevicePipeline
 from gpujoin.model.spec import JoinSpec
@@ -150,7 +151,7 @@ class HashJoin:
     def _counted(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in _checked(batches, self.layout.build):
             self.metrics.build_rows += batch.num_rows
-            self.metrics.build_bytes += batch.nbytes
+            self.metrics.build_bytes += buffer_bytes(batch)
             yield batch
 
     def start(self, metrics: JoinMetrics | None = None) -> JoinRun:
@@ -274,7 +275,7 @@ class JoinRun:
 
     def _count(self, rows: pa.RecordBatch | DeviceTable) -> None:
         self.metrics.probe_rows += rows.num_rows
-        self.metrics.probe_bytes += rows.nbytes
+        self.metrics.probe_bytes += bytes_of(rows)
         self._probe_rows += rows.num_rows
         check_product(self._sink.layout, self._sink.options, self._build_rows, self._probe_rows)
 
@@ -287,8 +288,13 @@ class JoinRun:
             rows = DeviceTable(schema, rows, device)
         self.metrics.output_batches += 1
         self.metrics.output_rows += rows.num_rows
-        self.metrics.output_bytes += rows.nbytes
+        self.metrics.output_bytes += bytes_of(rows)
         return rows if self._kind is None else self._kind.to_same_kind(rows)
+
+
+def bytes_of(rows: pa.RecordBatch | DeviceTable) -> int:
+    """Bytes of rows, wherever they lie."""
+    return rows.nbytes if isinstance(rows, DeviceTable) else buffer_bytes(rows)
 
 
 def _check(spec: object, left_schema: object, right_schema: object, build_side: object) -> None:

@@ -16,7 +16,7 @@ import pyarrow.types as pat
 
 from gpujoin.errors import ConditionError
 from gpujoin.model.backend import AnyBackend
-from gpujoin.model.hostgather import Sizes, one_array, own_bytes, row_bytes, take
+from gpujoin.model.hostgather import Sizes, buffer_bytes, one_array, own_bytes, row_bytes, take
 from gpujoin.model.layouts import in_known_layout, in_type, nulls
 from gpujoin.model.maps import AllNull, Indices, RowMap, Span
 
@@ -152,4 +152,4 @@ def _longest(column: pa.ChunkedArray) -> int:
         return 0
     if pat.is_string(dtype) or pat.is_large_string(dtype) or pat.is_binary(dtype) or pat.is_large_binary(dtype):
         return int(pc.max(pc.binary_length(column)).as_py() or 0)
-    return int(column.nbytes)
+    return buffer_bytes(column)

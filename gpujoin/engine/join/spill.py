@@ -45,7 +45,7 @@ from gpujoin.engine.morsels import drain, morsels
 from gpujoin.engine.ordering import by_rank
 from gpujoin.engine.spill import SpillPart, SpillStore, divisible, part_by_part
 from gpujoin.errors import DeviceLostError, DeviceValueError, JoinSpecError, OutOfMemoryError
-from gpujoin.model.hostgather import compact, one_batch, own_bytes, take
+from gpujoin.model.hostgather import buffer_bytes, compact, one_batch, own_bytes, take
 from gpujoin.model.maps import Indices
 from gpujoin.model.pipeline import FAN_OUT
 
@@ -181,7 +181,7 @@ def _sliced(
         step = max(1, batch.num_rows if size <= limit else int(batch.num_rows * limit / size))
         for start in range(0, batch.num_rows, step):
             piece = compact(batch.slice(start, step))
-            if parts[-1].rows and parts[-1].nbytes + piece.nbytes > limit:
+            if parts[-1].rows and parts[-1].nbytes + buffer_bytes(piece) > limit:
                 parts[-1].flush()
                 parts += store.new_parts(schema, 1)
             parts[-1].append(piece)

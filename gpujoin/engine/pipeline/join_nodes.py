@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from gpujoin.engine.join.hash_join import HashJoin, JoinRun
+from gpujoin.engine.join.hash_join import HashJoin, JoinRun, bytes_of
 from gpujoin.engine.pipeline.context import Piece, RunContext
 from gpujoin.engine.pipeline.reuse import TableReuse
 from gpujoin.model.jointype import Side
@@ -149,7 +149,7 @@ class JoinNodes:
         yield from backend.from_join(last, node, {side: build_piece, side.other: None}, self._run.metrics)
 
     def _pairs(self, node: Join, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self._run.counts.pass_on(node, iter(batches), lambda batch: (batch.num_rows, batch.nbytes))
+        return self._run.counts.pass_on(node, iter(batches), lambda batch: (batch.num_rows, bytes_of(batch)))
 
     def _to_probe(self, pieces: Iterator[Piece], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for piece in self._run.collected(pieces):

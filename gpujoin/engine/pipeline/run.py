@@ -31,6 +31,7 @@ from gpujoin.engine.pipeline.tables import TableCache
 from gpujoin.engine.pipeline.windows import WindowRun
 from gpujoin.errors import CorruptBlobError, RelationError
 from gpujoin.model.backend import BackendName
+from gpujoin.model.hostgather import buffer_bytes
 from gpujoin.model.pipeline import PIECE_BYTES, AnyDevicePipeline, AnyPipelineBackend, PipelineMetrics, Rung
 from gpujoin.model.python_calls import PythonCaller
 from gpujoin.model.relations import (
@@ -287,7 +288,7 @@ class _Run(RunContext):
                 yield self.backend.take_in(batches, node.columns, self.metrics)
                 batches, size = [], 0
             self.metrics.source_rows += batch.num_rows
-            nbytes = batch.nbytes
+            nbytes = buffer_bytes(batch)
             self.counts.give(node, batch.num_rows, nbytes)
             batches.append(batch)
             size += nbytes

@@ -84,6 +84,8 @@ def test_columns_of_a_writer_have_the_values_that_pyarrow_finds(path: Path, tmp_
     assert rest, "a column is read"
     scan = Scan(pa.schema(rest), slices=(file_slice(path),))
     actual = pa.Table.from_batches(run(scan), scan.schema)
+    if "encrypted" in path.stem and int(pa.__version__.split(".")[0]) < 26:
+        pytest.skip(f"PyArrow {pa.__version__} reads nothing of a file with an encrypted column")
     copy = tmp_path / "copy.parquet"
     copy.write_bytes(path.read_bytes())
     claim_arrow_schema(copy, None)

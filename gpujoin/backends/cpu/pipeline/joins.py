@@ -18,6 +18,7 @@ from gpujoin.functions.lowered import Column, polars_type
 from gpujoin.functions.utf8 import as_characters
 from gpujoin.model.expressions import ColumnRef, Expression
 from gpujoin.model.jointype import JoinType, Side
+from gpujoin.model.layouts import in_type
 from gpujoin.model.pipeline import PIECE_BYTES, PipelineMetrics
 from gpujoin.model.relations import Join
 from gpujoin.model.spec import JoinSpec, NullEquality
@@ -244,7 +245,7 @@ def _to_join(frame: pl.DataFrame, late: Mapping[str, LateColumn], schema: pa.Sch
             whole = narrow.rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
             if is_text(field.type) and is_bytes(whole.type):
                 whole = as_characters(whole)
-            arrays.append(whole if whole.type == field.type else whole.cast(field.type))
+            arrays.append(in_type(whole, field.type))
         else:
             arrays.append(arrow_of(series, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
