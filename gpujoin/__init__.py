@@ -8,6 +8,7 @@ The engine needs no Spark (:func:`join_tables`, :func:`gather_maps`, :class:`Has
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gpujoin._version import __version__
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from gpujoin.spark.api.join import explain, gpu_join
     from gpujoin.spark.query.accelerate import accelerate
     from gpujoin.spark.query.hooks import disable, enable, load_ipython_extension, unload_ipython_extension
+
+if sys.platform == "win32":
+    raise ImportError("gpujoin runs on Linux; Python on Windows lacks fcntl and resource. Use WSL 2 or a container.")
 
 _HOMES = {
     "gpujoin.config": ("Options",),

@@ -249,6 +249,14 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(loaded: dict[str, set[str]]
     assert not loaded[statement] & LOADING[statement]
 
 
+def test_windows_is_refused_in_words() -> None:
+    program = "import sys; sys.platform = 'win32'; import gpujoin"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent, check=False
+    )
+    assert done.stderr.splitlines()[-1].startswith("ImportError: gpujoin runs on Linux; ")
+
+
 def test_public_names_exist_and_are_documented() -> None:
     import gpujoin
 

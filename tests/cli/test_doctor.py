@@ -424,6 +424,14 @@ def test_local_directories_follow_spark(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert found[f"local disk {tmp_path / 'gone'}"].status is Status.MISSING
 
 
+def test_another_system_than_linux_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert software.system().status is Status.OK
+    monkeypatch.setattr(software.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(host, "_PROC", tmp_path / "gone")
+    assert (software.system().status, software.system().finding.split(";")[0]) == (Status.WARNING, "Darwin")
+    assert list(host.host()) == []
+
+
 def test_few_open_files_are_a_warning() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\n"

@@ -13,13 +13,16 @@ from gpujoin.cli.checks import Check, Status
 
 _GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc/self")
 _LEAST_MEMORY = 4 * _GIB
 _LEAST_DISK = 5 * _GIB
 _LEAST_FILES = 4096
 
 
 def host() -> Iterator[Check]:
-    """Cores, memory, shared memory, spill directories, and limits of the process."""
+    """Cores, memory, shared memory, spill directories, and limits of the process; nothing where there is no /proc."""
+    if not _PROC.is_dir():
+        return
     yield _cores()
     yield _memory()
     yield _shared_memory(Path("/dev/shm"))  # noqa: S108  # it is what is looked at

@@ -46,6 +46,7 @@ _DRIVER = "from gpujoin.spark.worker.python import driver_obstacle; print(driver
 
 def engine() -> Iterator[Check]:
     """Everything without which gpujoin cannot run at all: Python, its libraries, and a small join."""
+    yield system()
     version = platform.python_version()
     if sys.version_info >= (3, 11):  # noqa: UP036  # a checkout may be run with any Python
         yield Check("python", Status.OK, f"{version} ({sys.executable})")
@@ -60,6 +61,14 @@ def engine() -> Iterator[Check]:
         said,
         "" if works else _install(*ENGINE_LIBRARIES),
     )
+
+
+def system() -> Check:
+    """Whether the operating system is the one that is tested."""
+    name = platform.system()
+    if name == "Linux":
+        return Check("system", Status.OK, f"Linux {platform.release()}, {platform.machine()}")
+    return Check("system", Status.WARNING, f"{name}; gpujoin is tested on Linux alone", "Use Linux, or a container.")
 
 
 def spark() -> Iterator[Check]:
