@@ -23,7 +23,7 @@ lock() {
     echo "wrote $output"
 }
 
-printf '%s\n' 'pyspark==4.0.*' 'pandas==2.2.*' 'pyarrow==26.*' 'polars==2.1.*' 'numpy==2.0.*' >"$tools/oldest.txt"
+printf '%s\n' 'pyspark==4.0.*' 'pandas==2.2.*' 'pyarrow==24.*' 'polars==2.1.*' 'numpy==2.0.*' >"$tools/oldest.txt"
 
 lock constraints.txt "Everything but CUDA 12: pip install -c constraints.txt '.[spark,cu13]'" \
     --extra dev --extra docs --extra cu13

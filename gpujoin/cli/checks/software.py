@@ -22,7 +22,7 @@ _JAVA_ADVICE = "apt-get install openjdk-17-jre-headless, or set JAVA_HOME to a J
 
 _SETTING = re.compile(r"(?P<key>[^#\s=:]+)\s*[=:\s]\s*(?P<value>.*)")
 
-ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.1", "3"), ("pyarrow", "26", None))
+ENGINE_LIBRARIES = (("numpy", "2.0", "3"), ("polars", "2.1", "3"), ("pyarrow", "24", None))
 """Module, oldest version, first version that is too new."""
 
 
