@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import platform
 import re
 import stat
 import subprocess
@@ -426,7 +427,7 @@ def test_local_directories_follow_spark(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_another_system_than_linux_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert software.system().status is Status.OK
-    monkeypatch.setattr(software.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(host, "_PROC", tmp_path / "gone")
     assert (software.system().status, software.system().finding.split(";")[0]) == (Status.WARNING, "Darwin")
     assert list(host.host()) == []
