@@ -77,7 +77,10 @@ def test_lists_and_tensors_of_a_fixed_size(spark: SparkSession, view: Any, tmp_p
         tensor, pa.array([[1.0, 2.0], [5.0, 6.0], [3.0, 4.0]], tensor.storage_type)
     )
     path = tmp_path / "f.parquet"
-    pq.write_table(pa.table({"k": [1, 2, 3], "e": lists, "x": tensors}), path)
+    try:
+        pq.write_table(pa.table({"k": [1, 2, 3], "e": lists, "x": tensors}), path)
+    except pa.ArrowNotImplementedError as problem:
+        pytest.skip(f"PyArrow {pa.__version__} writes no null list of a fixed size: {problem}")
     view(path)
     check_here(
         spark,
