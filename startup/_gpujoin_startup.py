@@ -149,19 +149,12 @@ def wrap_contexts(context_class: "Any") -> None:
         with suppress(Exception):  # the session tells what is lacking
             value = cls._jvm.java.lang.System.getProperty(_SETTING)
             is_asked_for = value is not None and value.strip().lower() == "true"
-            if is_asked_for and not _is_switched_off() and not _holds_connect_server():
+            if is_asked_for and not _is_switched_off():
                 from gpujoin.spark.ahead import load_ahead
 
                 load_ahead(cls._jvm)
 
     context_class._ensure_initialized = classmethod(ensure_initialized)  # noqa: SLF001
-
-
-def _holds_connect_server() -> bool:
-    """Tell whether the program uses Spark Connect, and the classic session only holds the server, as PySpark says."""
-    import os
-
-    return "SPARK_LOCAL_REMOTE" in os.environ
 
 
 def _is_switched_off() -> bool:
@@ -188,8 +181,6 @@ def _conf_if_asked_for(
     arguments, named
         The further ones of ``__init__``: ``jsparkSession``, and ``options``, which only builders give.
     """
-    if _holds_connect_server():
-        return None
     options = named.get("options", arguments[1] if len(arguments) > 1 else None)
     latest = session_class._instantiatedSession  # noqa: SLF001
     is_first = latest is None or latest._sc._jsc is None  # noqa: SLF001

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from gpujoin._version import __version__
-from gpujoin.cli import advise, demo, doctor
+from gpujoin.cli import advise, connect_server, demo, doctor
 from gpujoin.errors import GpuJoinError, did_you_mean
 
 
@@ -25,6 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     parser.set_defaults(command=parser)
     advise.add_parser(commands)
+    connect_server.add_parser(commands)
     demo.add_parser(commands)
     doctor.add_parser(commands)
     version = commands.add_parser("version", help="print the version")

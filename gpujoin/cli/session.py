@@ -20,11 +20,7 @@ def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSe
 
     Raises ``ConfigurationError`` if Spark does not start with this master and these settings.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
-
-    from gpujoin.spark.settings import session_conf
 
     if master.startswith("local"):
         # Without it, workers run the first python3 on PATH, which need not be this environment's.
@@ -35,17 +31,33 @@ def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSe
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**defaults, **settings}.items():
+    return start_session(SparkSession.builder.appName(name).master(master), {**defaults, **settings})
+
+
+def start_session(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
+    """Start Spark with settings, and check that its tasks can start.
+
+    Raises ``ConfigurationError`` if Spark does not start with them.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from gpujoin.spark.settings import session_conf
+
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError) as problem:
-        lines = [line.removeprefix(": ") for line in str(problem).splitlines() if not line.startswith("\tat ")]
-        message = next((line for line in lines if not line.startswith("An error occurred while calling")), "no message")
-        raise ConfigurationError(f"Spark does not start with master {master!r}: {message}") from problem
+        raise ConfigurationError(f"Spark does not start: {_telling_line(str(problem))}") from problem
     check_resources(session_conf(spark))
     return spark
+
+
+def _telling_line(text: str) -> str:
+    """Give the first line of an error of Spark's that says what was wrong."""
+    lines = [line.removeprefix(": ") for line in text.splitlines() if not line.startswith("\tat ")]
+    return next((line for line in lines if not line.startswith("An error occurred while calling")), "no message")
 
 
 def key_value(text: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ from gpujoin.report.explanation import Explanation, QueryReport, html_page
 from gpujoin.report.islands import ISLAND
 from gpujoin.report.operations import Amounts, IslandOperation, Measurement
 from gpujoin.report.outcomes import explanation_of, explanation_of_latest
-from gpujoin.spark.compat import check_running, is_connect
+from gpujoin.spark.compat import check_running, is_connect, remote_server
 from gpujoin.spark.jvm.gateway import analyzed_plan, end_accumulators_at_once, latest_plan
 from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
@@ -198,7 +198,8 @@ def metrics(frame: DataFrame) -> IslandReports:
     ----------
     frame : DataFrame
         A query that gpujoin had a part in: the very DataFrame whose action ran, a result of ``accelerate`` or
-        ``gpu_asof_join``, or anything made from one of these two.
+        ``gpu_asof_join``, or anything made from one of these two. Over Spark Connect: one that was the latest query, or
+        a part of it, as it is of that of ``df.count()``.
 
     Returns
     -------
@@ -211,30 +212,31 @@ def metrics(frame: DataFrame) -> IslandReports:
     Raises
     ------
     GpuJoinError
-        For a Spark Connect DataFrame: its tasks have no way to report to the client. If ``frame`` is no DataFrame, or
-        its session has been stopped.
+        If ``frame`` is no DataFrame, or its session has been stopped; over Spark Connect if the server does not plan
+        queries with gpujoin.
     """
     if not isinstance(frame, DataFrame):
         raise GpuJoinError(f"metrics() takes a Spark DataFrame, got {type_name(frame)}")
     session = frame.sparkSession
     check_running(session, "metrics()")
     if is_connect(session):
-        raise GpuJoinError(
-            "metrics are not available over Spark Connect: accumulators need a classic session. Run the query with "
-            "SparkSession.builder.master(…) to see them."
-        )
-    store = store_of(session.sparkContext)
+        reports: IslandReports = remote_server().metrics(frame)
+        return reports
     explanation = explanation_of_latest(frame)
     ran = explanation is not None and bool(explanation.islands)
     plan = str((analyzed_plan(frame) if ran else latest_plan(frame)).toString())
     explanation = explanation or explanation_of(frame) or Explanation()
-    names = {*re.findall(r"\w+", plan), *_ISLAND.findall(plan), *(island.name for island in explanation.islands)}
-    reports = store.reports(lambda stage: stage.name in names or stage.island_name in names)
+    return reports_of(session.sparkContext, explanation, {*re.findall(r"\w+", plan), *_ISLAND.findall(plan)})
+
+
+def reports_of(context: SparkContext, explanation: Explanation, names: Collection[str] = ()) -> IslandReports:
+    """Give the reports of the islands of an explained query, and of those of other ``names``."""
+    names = {*names, *(island.name for island in explanation.islands)}
+    reports = store_of(context).reports(lambda stage: stage.name in names or stage.island_name in names)
     there = {island.name for island in explanation.islands}
     others = [report.island for report in reports if report.island is not None and report.name not in there]
     report = dataclasses.replace(explanation, operations=(*explanation.operations, *others))
-    measurements = measurements_of(reports, session.sparkContext.defaultParallelism)
-    return IslandReports(reports, report.with_measurements(measurements))
+    return IslandReports(reports, report.with_measurements(measurements_of(reports, context.defaultParallelism)))
 
 
 class MetricsStore:

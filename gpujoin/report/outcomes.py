@@ -117,7 +117,12 @@ def explanation_of(frame: DataFrame) -> Explanation | None:
 
 def explanation_of_latest(frame: DataFrame) -> Explanation | None:
     """Give the decisions about a query when it last ran; ``None`` if there are none."""
-    explanations = [each for each in map(explanation_named, _latest.get(frame, ())) if each is not None]
+    return explanation_of_parts(_latest.get(frame, ()))
+
+
+def explanation_of_parts(names: Iterable[str]) -> Explanation | None:
+    """Give the decisions about a query that was planned in parts of some names; ``None`` if none is kept."""
+    explanations = [each for each in map(explanation_named, names) if each is not None]
     if not explanations:
         return None
     return Explanation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,11 @@ def type_in_arrow(dtype: DataType) -> DataType:
 def is_connect(session: SparkSession) -> bool:
     """Whether a session talks to a Spark Connect server instead of holding a JVM."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def remote_server() -> Any:
+    """Import ``gpujoin.spark.server``, whose packages classic sessions do not need."""
+    return importlib.import_module("gpujoin.spark.server")
 
 
 def is_stopped(session: SparkSession) -> bool:

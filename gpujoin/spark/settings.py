@@ -35,6 +35,8 @@ _DEFAULTS = (
     "spark.sql.ansi.enabled",
 )  # fmt: skip
 """Settings of Spark's that planning depends on also where they are not set."""
+CONNECT_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+"""What ``spark.plugins`` names where the driver runs a Spark Connect server."""
 _MAX_BATCH_BYTES = 256 << 20
 """Spark's own default limit of an Arrow batch, up to which blobs of the wanted size are safe."""
 
@@ -128,6 +130,12 @@ def check_backend(conf: Mapping[str, str], options: Options) -> None:
 def is_local(conf: Mapping[str, str]) -> bool:
     """Tell whether driver and workers share one machine."""
     return conf.get("spark.master", "").startswith("local")
+
+
+def serves_clients(conf: Mapping[str, str]) -> bool:
+    """Tell whether the driver runs a Spark Connect server."""
+    plugins = conf.get("spark.plugins", "").split(",")
+    return any(name.strip() == CONNECT_PLUGIN for name in plugins)
 
 
 def may_adapt(options: Options, conf: Mapping[str, str]) -> bool:

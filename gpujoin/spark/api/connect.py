@@ -27,6 +27,7 @@ from gpujoin.plan.distribution import asked_distribution
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.operations import IslandOperation, JoinOperation, Operation, spark_join
 from gpujoin.report.outcomes import explanation_named, keep, tell_query, text_of
+from gpujoin.spark import server
 from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.catalyst.joins import join_type_called
 from gpujoin.spark.jvm.gateway import plan_text
@@ -98,10 +99,17 @@ def join(
     conf: Mapping[str, str],
     options: Options,
     join_id: str,
+    is_asked_for: bool,
 ) -> DataFrame:
-    """Do what :func:`gpujoin.gpu_join` does, for Spark Connect."""
+    """Do what :func:`gpujoin.gpu_join` does, for Spark Connect.
+
+    Where the server plans queries itself, it plans this join with the rest of its query, unless a strategy or a backend
+    of this join ``is_asked_for``.
+    """
     native = left.join(right, on, how)
     schema = native.schema  # Spark checks the join here
+    if not is_asked_for and options.enabled and server.plans_queries(native.sparkSession):
+        return native
     kind, names = JoinType.parse(how or "inner"), _names(on)
 
     def leave(*reasons: Reason) -> DataFrame:
@@ -141,12 +149,18 @@ def join(
 
 
 def explain(frame: DataFrame) -> Explanation:
-    """Do what :func:`gpujoin.explain` does, for Spark Connect: from the text of the analyzed plan.
+    """Do what :func:`gpujoin.explain` does, for Spark Connect: from the server, or the text of the analyzed plan.
 
-    Why a join was left to Spark is known for the very DataFrame that ``gpu_join`` returned, not for what is made of
-    it: a Connect client cannot mark a plan without changing it.
+    Joins that this client runs are known by the names in the text, and the server does not know them. Why a join was left
+    to Spark is known for the very DataFrame that ``gpu_join`` returned, not for what is made of it: a Connect client
+    cannot mark a plan without changing it.
     """
-    lines = [(len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in plan_text(frame).splitlines()]
+    text = plan_text(frame)
+    is_own = frame in _left_to_spark or any(map(explanation_named, re.findall(rf"{MARK}\w+", text)))
+    planned = None if is_own else server.explain(frame)
+    if planned is not None:
+        return planned
+    lines = [(len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in text.splitlines()]
     join, roots = _left_to_spark.get(frame), tuple(_joins(lines))
     if join is not None and roots and isinstance(roots[0], JoinOperation):
         roots = (dataclasses.replace(join, inputs=roots[0].inputs), *roots[1:])

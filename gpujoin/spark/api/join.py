@@ -102,7 +102,10 @@ def gpu_join(
     if is_disabled_by_operator():
         return left.join(right, on, how)
     if is_connect(spark):
-        result: DataFrame = _connect().join(left, right, on, how, conf=conf, options=options, join_id=new_join_id())
+        is_asked_for = strategy is not None or backend is not None
+        result: DataFrame = _connect().join(
+            left, right, on, how, conf=conf, options=options, join_id=new_join_id(), is_asked_for=is_asked_for
+        )
         return result
     hint = [
         None if argument is None else option.value

@@ -206,6 +206,13 @@ def jvm_thread(spark: SparkSession) -> int | None:
     return thread_id
 
 
+def connect_address(spark: SparkSession) -> tuple[str, int]:
+    """Give the name of the machine and the port at which the driver's Spark Connect server listens."""
+    service: Any = getattr(gateway_of(spark).org.apache.spark.sql.connect.service, "SparkConnectService$")
+    module = getattr(service, "MODULE$")
+    return str(module.hostAddress()), int(module.localPort())
+
+
 def compiled_classes(spark: SparkSession) -> int:
     """Count the classes of generated code that Spark's driver has compiled since its JVM began."""
     metrics = gateway_of(spark).org.apache.spark.metrics.source.CodegenMetrics
@@ -236,6 +243,30 @@ def dataframe_in(session: Any, plan: Any, spark: SparkSession) -> DataFrame:
 
     dataset = gateway_of(spark).org.apache.spark.sql.classic.Dataset
     return ClassicDataFrame(dataset.ofRows(session, plan), spark)
+
+
+def frame_of(spark: SparkSession, dataset: Any) -> DataFrame:
+    """Make the DataFrame of a ``Dataset`` of the JVM."""
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+    return ClassicDataFrame(dataset, spark)
+
+
+def ask_server(spark: Any, type_url: str, frame: Any) -> str:
+    """Send a Spark Connect server a relation that Spark does not know, about a DataFrame, and give its only value."""
+    from pyspark.sql.connect import proto
+    from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
+    from pyspark.sql.connect.plan import LogicalPlan
+
+    class Question(LogicalPlan):
+        def plan(self, session: Any) -> proto.Relation:
+            relation = proto.Relation()
+            relation.extension.type_url = type_url
+            relation.extension.value = frame._plan.plan(session).SerializeToString()
+            return relation
+
+    ((answer,),) = ConnectDataFrame(Question(None), spark).collect()
+    return str(answer)
 
 
 def plan_text(frame: DataFrame) -> str:

@@ -22,7 +22,7 @@ from gpujoin.report.outcomes import (
     tell_query,
     text_of,
 )
-from gpujoin.spark.compat import check_running, is_connect
+from gpujoin.spark.compat import check_running, is_connect, remote_server
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.jvm.gateway import dataframe_of, java_session, session_id
 from gpujoin.spark.jvm.rewrite import declared, name_query
@@ -89,7 +89,7 @@ def accelerate(frame: DataFrame) -> DataFrame:
     -------
     DataFrame
         With the same rows, schema, column names and order. The given one, where nothing is to be gained; so also for
-        streams and over Spark Connect.
+        streams, and over Spark Connect, where the server plans the query if it can.
 
     Raises
     ------
@@ -122,6 +122,8 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         check_resources(conf)
     options = join_options(conf, None, None)
     check_backend(conf, options)
+    if is_connect(spark) and options.enabled and remote_server().plans_queries(spark):
+        return Accelerated(frame, Explanation(), changed=False)
     why_not = _leave(frame, options)
     if why_not is not None:
         _tell(Explanation(reasons=(why_not,)), options, purpose, lambda: text_of(frame))
@@ -240,7 +242,8 @@ def _leave(frame: DataFrame, options: Options) -> Reason | None:
     if not options.enabled:
         return disabled_reason()
     if is_connect(frame.sparkSession):
-        return Reason(ReasonKind.UNSUPPORTED, "session", "Spark Connect does not hand out plans; use gpu_join")
+        why = f"the Spark Connect server does not plan queries with gpujoin: {remote_server().HOW_TO_SERVE}"
+        return Reason(ReasonKind.UNSUPPORTED, "session", why)
     if frame.isStreaming:
         return Reason(ReasonKind.UNSUPPORTED, "query", "it is a stream")
     return None

@@ -39,7 +39,7 @@ from gpujoin.errors import ConfigurationError, GpuJoinError, RequirementError, t
 from gpujoin.logs import log, warn_once
 from gpujoin.model.reasons import Reason, ReasonKind
 from gpujoin.report.outcomes import Scope, give_back, text_of
-from gpujoin.spark.compat import check_running, is_connect, is_stopped
+from gpujoin.spark.compat import check_running, is_connect, is_stopped, remote_server
 from gpujoin.spark.failures import Failure, failure_of, final_error
 from gpujoin.spark.jvm.compiled import load_ahead, shared_instance
 from gpujoin.spark.jvm.gateway import (
@@ -62,7 +62,7 @@ from gpujoin.spark.query.requirements import check_required
 from gpujoin.spark.query.rule import OptimizerRule
 from gpujoin.spark.query.staging import stage
 from gpujoin.spark.resources import check_resources
-from gpujoin.spark.settings import disabled_reason, join_options, session_conf
+from gpujoin.spark.settings import disabled_reason, join_options, serves_clients, session_conf
 from gpujoin.spark.worker.python import use_this_python
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ _REPEATABLE = (
     "localCheckpoint", "approxQuantile", "corr", "cov", "crosstab", "freqItems",
 )  # fmt: skip
 """Actions that have no effect before they return."""
+_SWITCH = "spark.gpujoin.enabled"
 _SERVED = ("toArrow", "toPandas", "_to_pandas")
 """Actions whose jobs run in a thread of the JVM's own, which takes over how jobs are described when it begins."""
 _CHECKPOINTS = ("checkpoint", "localCheckpoint")
@@ -114,7 +115,8 @@ def enable(spark: SparkSession | None = None) -> None:
     Parameters
     ----------
     spark : SparkSession, optional
-        A classic session; by default the active one. A Spark Connect session is left as it is, which is logged.
+        By default the active one. Of a Spark Connect session it sets ``spark.gpujoin.enabled`` to ``true``, if the
+        server plans queries with gpujoin; otherwise the session is left as it is, which is logged.
 
     Raises
     ------
@@ -129,12 +131,12 @@ def enable(spark: SparkSession | None = None) -> None:
     """
     session = _session(spark)
     check_running(session, "enable()")
-    if is_connect(session):
-        log.warning("Spark Connect does not hand out plans: its queries run as they are. Use gpujoin.gpu_join.")
-        return
     conf = session_conf(session)
     options = join_options(conf, None, None)
     if is_disabled_by_operator():
+        return
+    if is_connect(session):
+        _set_in_server(session, enabled=True)
         return
     check_resources(conf)
     use_this_python(session.sparkContext)
@@ -147,6 +149,8 @@ def enable(spark: SparkSession | None = None) -> None:
         with _installed():
             own = OptimizerRule(session, Scope.EVERY_QUERY)
             own.add_to(session)
+            if serves_clients(conf):
+                own.add_to_clients_of(session)
             end_interrupted_calls(session)
             _rules[name] = own
             _leave_gpu_joins(name)
@@ -232,6 +236,7 @@ def disable(spark: SparkSession | None = None) -> None:
     """
     session = _session(spark)
     if is_connect(session):
+        _set_in_server(session, enabled=False)
         return
     with _lock:
         _forget_ended()
@@ -246,6 +251,14 @@ def disable(spark: SparkSession | None = None) -> None:
             _joining[name].remove_from(session)
             _leave_gpu_joins(name)
         _uninstall_if_unused()
+
+
+def _set_in_server(spark: SparkSession, *, enabled: bool) -> None:
+    """Switch a Spark Connect session on or off, in whose server the rule is."""
+    if remote_server().plans_queries(spark):
+        spark.conf.set(_SWITCH, str(enabled).lower())
+    elif enabled:
+        log.warning("the Spark Connect server does not plan queries with gpujoin: %s", remote_server().HOW_TO_SERVE)
 
 
 def _forget_ended() -> None:
@@ -265,7 +278,9 @@ def _leave_gpu_joins(name: str) -> None:
 
 def is_enabled(spark: SparkSession) -> bool:
     """Tell whether :func:`enable` is in force for a session, or for the session it was cloned from."""
-    if is_connect(spark) or not _rules:
+    if is_connect(spark):
+        return join_options(session_conf(spark), None, None).enabled and bool(remote_server().plans_queries(spark))
+    if not _rules:
         return False
     optimizer_rule = rule_of(spark)
     return optimizer_rule is not None and bool(optimizer_rule.isForEveryQuery())

@@ -42,6 +42,7 @@ from gpujoin.spark.query.accelerate import plan_query
 from gpujoin.spark.query.actions import action_of, inside
 from gpujoin.spark.query.activity import planning_watched
 from gpujoin.spark.query.interrupts import check_awaited
+from gpujoin.spark.query.serving import Question, answer, note_operation, serve, server_of
 from gpujoin.spark.query.staging import stage_write
 from gpujoin.streams.microbatches import MicroBatch, plan_micro_batch, plan_with_tables
 
@@ -49,10 +50,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WRITE = "write"
+_CLIENT = "client"
 _MICRO_BATCH = "micro-batch"
 _WITH_TABLES = "micro-batch-with-tables"
 _OF_STREAMS = {_MICRO_BATCH: plan_micro_batch, _WITH_TABLES: plan_with_tables}
-_MOST_SESSIONS = 16
+_QUESTIONS = {question.value for question in Question}
 _MOST_PROBLEMS = 100
 _MOST_LINES = 8
 _STOP = "gpujoin.PythonRule$Stop"
@@ -76,12 +78,14 @@ class OptimizerRule:
         The session given.
     jvm : py4j object
         The rule itself.
+    serves : bool
+        Whether sessions of Spark Connect's clients have it.
     """
 
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self.spark = spark
         self.scope = scope
-        self._sessions: Cache[str, SparkSession] = Cache(_MOST_SESSIONS)
+        self.serves = False
         self._id = session_id(spark)
         start: Any = ensure_callback_server_started
         gateway = py4j_gateway(spark.sparkContext)
@@ -98,6 +102,14 @@ class OptimizerRule:
         """Give the rule to a session, in the place of another one."""
         self.jvm.addTo(java_session(spark))
 
+    def add_to_clients_of(self, spark: SparkSession) -> None:
+        """Give the rule to the sessions that the Spark Connect server of this driver makes from now on.
+
+        It makes them from ``spark``, as ``newSession`` does.
+        """
+        server_of(spark).adopt(java_session(spark), self.jvm)
+        self.serves = True
+
     def remove_from(self, spark: SparkSession) -> None:
         """Take the rule out of a session."""
         self.jvm.removeFrom(java_session(spark))
@@ -111,11 +123,8 @@ class OptimizerRule:
         """Give a session that has the rule by its id."""
         if name == self._id:
             return self.spark
-        session = self._sessions.get(name)
-        if session is None:
-            session = session_of(self.spark, self.jvm.session(name))
-            self._sessions.put(name, session)
-        return session
+        # It is not kept: a session that ends goes with what it holds.
+        return session_of(self.spark, self.jvm.session(name))
 
 
 class _Callback:
@@ -125,17 +134,23 @@ class _Callback:
         self._rule = rule
 
     def apply(self, plan: Any, request: str) -> Any:
-        """Give what takes the place of a query: a plan, ``None`` for the query itself, or an exception to throw."""
-        kind, name, thread, *stream = request.split()
+        """Give what takes the place of a query: a plan, ``None`` for the query itself, or an exception to throw.
+
+        To a question of a Spark Connect client about a ``Dataset``, which ``plan`` is then, the answer.
+        """
+        kind, name, thread, *further = request.split()
         client: Any = client_of(self._rule.spark)
         waiting = client.get_thread_connection()
         try:
-            with inside(), planning_watched():
+            with inside():
                 session = self._rule.session(name)
                 if kind in _OF_STREAMS:
-                    query, run, number = stream
+                    query, run, number = further
                     batch = MicroBatch(query, run, int(number))
-                    replacement = _OF_STREAMS[kind](session, plan, self._rule.jvm, batch)
+                    with planning_watched():
+                        replacement = _OF_STREAMS[kind](session, plan, self._rule.jvm, batch)
+                elif kind in _QUESTIONS:
+                    replacement = answer(session, plan, Question(kind), further, self._rule.jvm)
                 else:
                     replacement = _replacement(self._rule, session, plan, kind, int(thread))
         except BaseException as problem:
@@ -154,16 +169,23 @@ def _replacement(rule: OptimizerRule, spark: SparkSession, plan: Any, kind: str,
     action = action_of(thread)
     if action is not None:
         action.was_planned = True
-    planned = plan_query(spark, plan, rule.jvm, rule.scope)
+    with planning_watched():
+        planned = plan_query(spark, plan, rule.jvm, rule.scope)
     check_awaited(thread)
     if not planned.changed:
         return None
     if action is not None:
         action.name_jobs(planned.explanation)
-    replacement = stage_write(spark, planned.plan, plan, rule.jvm) if kind == _WRITE else planned.plan
+    replacement = planned.plan
+    if kind == _WRITE:
+        replacement = stage_write(spark, planned.plan, plan, rule.jvm)
+    elif kind == _CLIENT:
+        replacement = serve(spark, planned, plan, rule.jvm)
     check_awaited(thread)
     if replacement is not None and action is not None:
         action.names.append(planned.name)
+    elif replacement is not None and rule.serves and kind in (_WRITE, _CLIENT):
+        note_operation(spark, planned.name)
     return replacement
 
 

@@ -18,7 +18,8 @@ Only where it loses an executor are that executor's rows computed again, from th
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.protocol import Py4JError
 
@@ -32,6 +33,8 @@ from gpujoin.spark.query.native import remove_exchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Rows = TypeVar("Rows")
 
 _EXECUTION = "spark.sql.execution.id"
 _SETTINGS = {
@@ -105,12 +108,20 @@ class StagedRows:
 def stage(spark: SparkSession, plan: Any, rule: Any) -> StagedRows | None:
     """Compute the rows of a planned query before an action with effects begins.
 
+    ``None`` and errors are those of :func:`with_fallback`.
+    """
+    return with_fallback(spark, plan, lambda: StagedRows(spark, plan, rule))
+
+
+def with_fallback(spark: SparkSession, plan: Any, compute: Callable[[], Rows]) -> Rows | None:
+    """Compute the rows of a planned query, of which nothing is seen before they are there.
+
     ``None`` if the query failed: then Spark is to run its own, and tells the error if it is the user's. Raises the
     error of a query that was cancelled, one with which a query ends (:func:`~gpujoin.spark.failures.final_error`), and
     any of its part in gpujoin where ``spark.gpujoin.fallback`` is ``raise``.
     """
     try:
-        return StagedRows(spark, plan, rule)
+        return compute()
     except Exception as problem:
         failure = failure_of(problem)
         if failure is Failure.CANCELLED:

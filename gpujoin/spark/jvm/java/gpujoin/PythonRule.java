@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.optimizer.ReplaceCTERefWithRepartition;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationDef;
+import org.apache.spark.sql.catalyst.plans.logical.CollectMetrics;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.CommandResult;
 import org.apache.spark.sql.catalyst.plans.logical.DeserializeToObject;
@@ -37,6 +38,7 @@ import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.execution.command.DataWritingCommand;
 import org.apache.spark.sql.execution.datasources.InsertIntoHadoopFsRelationCommand;
 import org.apache.spark.sql.execution.datasources.WriteFiles;
+import org.apache.spark.unsafe.Platform;
 import py4j.ClientServerConnection;
 import py4j.GatewayServer;
 import py4j.Py4JNetworkException;
@@ -64,6 +66,8 @@ public final class PythonRule extends Rule {
     private static final String QUERY = "query";
     private static final String WRITE = "write";
     private static final String EXPLAIN = "explain";
+    /** A query whose rows a Spark Connect server sends to a client. */
+    private static final String CLIENT = "client";
     /** A micro-batch in which streams are joined. */
     private static final String MICRO_BATCH = "micro-batch";
     /** One in which a stream is joined with rows that are no stream. */
@@ -71,6 +75,10 @@ public final class PythonRule extends Rule {
 
     /** What names of gpujoin's functions hold. */
     private static final String MARK = "gpujoin_";
+
+    /** How classes of Spark's Connect server are named, and those that run what a client has asked for. */
+    private static final String CONNECT = "org.apache.spark.sql.connect.";
+    private static final String CONNECT_EXECUTION = CONNECT + "execution.";
 
     private static final TreeNodeTag PLANNED = new TreeNodeTag("gpujoin.planned");
     /** What accelerate() notes on its results. */
@@ -124,6 +132,9 @@ public final class PythonRule extends Rule {
         Option active = SparkSession.getActiveSession();
         if (kind == null || active.isEmpty()) {
             return plan;
+        }
+        if (kind == CLIENT && query.containsPattern(TreePattern.COLLECT_METRICS())) {
+            return plan; // the server looks for what was observed in the execution that sends the rows
         }
         SparkSession session = (SparkSession) active.get();
         LogicalPlan replacement = ask(session, query, kind, "");
@@ -320,13 +331,10 @@ public final class PythonRule extends Rule {
     }
 
     private LogicalPlan ask(SparkSession session, LogicalPlan query, String kind, String further) {
-        sessions.put(session, Boolean.TRUE);
         boolean wasConnected = connectionOfThread() != null;
-        suspension.begin();
         Object answer;
         try {
-            String thread = String.valueOf(Thread.currentThread().getId());
-            answer = callback.apply(query, kind + " " + session.sessionUUID() + " " + thread + further);
+            answer = call(session, query, kind, further);
         } catch (RuntimeException problem) {
             log().debug("gpujoin cannot be asked for a plan", problem);
             if (wasConnected && (problem instanceof Py4JNetworkException || connectionOfThread() == null)) {
@@ -334,16 +342,39 @@ public final class PythonRule extends Rule {
                 throw new IllegalStateException("the program was interrupted while gpujoin planned its query", problem);
             }
             return null;
+        }
+        if (answer instanceof Stop && kind == CLIENT && ((Stop) answer).getCause() != null) {
+            Platform.throwException(((Stop) answer).getCause()); // Spark's own error, as the server tells its clients
+        }
+        if (answer instanceof RuntimeException) {
+            throw (RuntimeException) answer;
+        }
+        return (LogicalPlan) answer;
+    }
+
+    /** Calls Python, with the rule suspended in the meantime. */
+    private Object call(SparkSession session, Object subject, String kind, String further) {
+        sessions.put(session, Boolean.TRUE);
+        boolean wasConnected = connectionOfThread() != null;
+        suspension.begin();
+        try {
+            String thread = String.valueOf(Thread.currentThread().getId());
+            return callback.apply(subject, kind + " " + session.sessionUUID() + " " + thread + further);
         } finally {
             suspension.end();
             if (!wasConnected) {
                 disconnectThread();
             }
         }
+    }
+
+    /** Answers what a client asks about a query: "explain", or "metrics" of the explanations of some names. */
+    String report(SparkSession session, Dataset frame, String question, String names) {
+        Object answer = call(session, frame, question, names);
         if (answer instanceof RuntimeException) {
             throw (RuntimeException) answer;
         }
-        return (LogicalPlan) answer;
+        return (String) answer;
     }
 
     /** Gives the open connection to Python that py4j keeps for this thread, or null. */
@@ -398,9 +429,10 @@ public final class PythonRule extends Rule {
         return plan instanceof Subquery || plan instanceof Command || plan instanceof CommandResult ? null : plan;
     }
 
-    /** Whether a node only takes the rows of a query: those that it gives, if any, are of no type that can be kept. */
+    /** Whether a node takes the rows of a query as they are: to write, convert, or observe them. */
     private static boolean isAbove(LogicalPlan plan) {
-        return isWrite(plan) || plan instanceof WriteFiles || plan instanceof DeserializeToObject;
+        return isWrite(plan) || plan instanceof WriteFiles || plan instanceof DeserializeToObject
+            || plan instanceof CollectMetrics;
     }
 
     private static boolean isWrite(LogicalPlan plan) {
@@ -422,10 +454,18 @@ public final class PythonRule extends Rule {
             || query.containsPattern(TreePattern.SORT()) && query.containsPattern(TreePattern.LIMIT());
     }
 
-    /** What a query is optimized for; null where the rule keeps out. What a command runs by itself it may write. */
+    /**
+     * What a query is optimized for; null where the rule keeps out. What a command runs by itself it may write.
+     *
+     * <p>Of a query that a Spark Connect client caches it keeps out: nothing stands around the client's actions that
+     * would have Spark compute the rows anew where a task of gpujoin failed.
+     */
     private static String kindOf(LogicalPlan plan) {
         boolean writes = isWrite(plan);
         boolean commanded = false;
+        boolean cached = false;
+        boolean ofServer = false;
+        boolean ofClient = false;
         StackTraceElement[] frames = new Throwable().getStackTrace();
         for (int i = 0; i < frames.length; i++) {
             String name = frames[i].getClassName();
@@ -433,11 +473,31 @@ public final class PythonRule extends Rule {
                 return writes ? null : EXPLAIN;
             }
             commanded |= name.endsWith(".command.ExecutedCommandExec") || name.endsWith("ExecV1");
+            cached |= name.endsWith(".execution.CacheManager");
+            ofServer |= name.startsWith(CONNECT);
+            ofClient |= name.startsWith(CONNECT_EXECUTION);
+        }
+        if (ofServer && cached) {
+            return null;
+        }
+        if (ofClient && !writes && !commanded) {
+            return CLIENT;
         }
         if (!writes) {
             return commanded ? WRITE : QUERY;
         }
         return isRefused(plan) || isWrittenAsRows(plan) ? null : WRITE;
+    }
+
+    /** Tells whether this thread is one of Spark's Connect server. */
+    static boolean isInConnectServer() {
+        StackTraceElement[] frames = new Throwable().getStackTrace();
+        for (int i = 0; i < frames.length; i++) {
+            if (frames[i].getClassName().startsWith(CONNECT)) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Whether Spark will write nothing, for what is there; it fails, or returns. */
