@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PLUGINS = "spark.plugins"
 _ENABLED = "spark.gpujoin.enabled"
 _ADDRESS, _PORT = "spark.connect.grpc.binding.address", "spark.connect.grpc.binding.port"
-_TOKEN, _TOKEN_VARIABLE = "spark.connect.authenticate.token", "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - names
+_TOKEN, _TOKEN_VARIABLE = "spark.connect.authenticate.token", "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _LOOPBACK = ("127.", "localhost", "::1", "[::1]")
 _LOOK_SECONDS = 2.0
 """After so many seconds it is looked again whether the application still runs."""

@@ -44,9 +44,7 @@ _VALUES: dict[str, Any] = {
         Operation, PipelineMetrics, Reason,
     )
 }  # fmt: skip
-_ENUMS: dict[str, type[Enum]] = {
-    kind.__name__: kind for kind in (NoteKind, OperationKind, ReasonKind, Side, Strategy)
-}
+_ENUMS: dict[str, type[Enum]] = {kind.__name__: kind for kind in (NoteKind, OperationKind, ReasonKind, Side, Strategy)}
 _DICT = "dict"
 
 

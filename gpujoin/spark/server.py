@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from gpujoin.report.explanation import Explanation
     from gpujoin.report.metrics import IslandReports
 
-HOW_TO_SERVE = "`gpujoin connect-server` starts one, and so does spark.gpujoin.enabled=true where it runs in a PySpark driver"
+HOW_TO_SERVE = (
+    "`gpujoin connect-server` starts one, and so does spark.gpujoin.enabled=true where it runs in a PySpark driver"
+)
 """What is to be done where a server does not plan queries with gpujoin."""
 _QUESTION = "gpujoin/"
 _UNKNOWN = "No handler found for extension"

@@ -1,6 +1,6 @@
 """Run by test_connect.py: clients of a server that plans their queries, the findings as JSON on the last line.
 
-Arguments: the address of the server, the folder of the tables, the file of faults, and the names of what is to be found.
+Arguments: the address of the server, the folder of the tables, the file of faults, and names of what is to be found.
 """
 
 from __future__ import annotations
@@ -312,7 +312,8 @@ class Clients:
         tables = []
         for enabled in ("true", "false"):
             spark.conf.set("spark.gpujoin.enabled", enabled)
-            frame = spark.table("sales").join(spark.table("stores"), "store").groupBy(raised("store").alias("r")).count()
+            joined = spark.table("sales").join(spark.table("stores"), "store")
+            frame = joined.groupBy(raised("store").alias("r")).count()
             tables.append(frame.toArrow())
             if enabled == "true":
                 ran = sum(report.tasks for report in gpujoin.metrics(frame))

@@ -45,7 +45,7 @@ def main() -> None:
 
     os.environ[FAULT] = sys.argv[1]
     running.RunStage = connect_server.FaultyStage  # type: ignore[misc]  # workers import it by this name
-    serving._MOST_BYTES = 1 << 16  # rows of some queries are more  # noqa: SLF001
+    serving._MOST_BYTES = 1 << 16  # rows of some queries are more
     sys.exit(run_command(["connect-server", *sys.argv[2:]]))
 
 
