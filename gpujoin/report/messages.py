@@ -13,9 +13,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
-from gpujoin._version import __version__
 from gpujoin.config import Strategy
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.errors import GpuJoinError
@@ -36,12 +35,11 @@ from gpujoin.report.operations import (
 from gpujoin.spark.shuffle.blobrows import BlobCounts
 from gpujoin.spark.worker.record import IslandMetrics
 
-Message = TypeVar("Message", Explanation, IslandReports)
 _VALUES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        Amounts, BlobCounts, Explanation, IslandMetrics, IslandOperation, IslandReport, JoinMetrics, JoinOperation, Note,
-        Operation, PipelineMetrics, Reason,
+        Amounts, BlobCounts, Explanation, IslandMetrics, IslandOperation, IslandReport, JoinMetrics, JoinOperation,
+        Note, Operation, PipelineMetrics, Reason,
     )
 }  # fmt: skip
 _ENUMS: dict[str, type[Enum]] = {kind.__name__: kind for kind in (NoteKind, OperationKind, ReasonKind, Side, Strategy)}
@@ -51,37 +49,34 @@ _DICT = "dict"
 def written(message: Explanation | IslandReports) -> str:
     """Give a report as JSON."""
     if isinstance(message, IslandReports):
-        content = [[_form(each) for each in message], _form(message.report)]
-        return json.dumps({"version": __version__, "reports": content})
-    return json.dumps({"version": __version__, "explanation": _form(message)})
+        return json.dumps([[_form(each) for each in message], _form(message.report)])
+    return json.dumps(_form(message))
 
 
-def read_explanation(text: str) -> Explanation:
-    """Read an explanation.
+def parse_explanation(text: str) -> Explanation:
+    """Parse an explanation.
 
     Raises
     ------
     GpuJoinError
-        If another version of gpujoin has written something that this one does not know.
+        If it was written by another version of gpujoin, with something that this one does not know.
     """
-    return _read(text, lambda form: _value(form["explanation"]))
+    explanation: Explanation = _parse(text)
+    return explanation
 
 
-def read_reports(text: str) -> IslandReports:
-    """Read the reports of a query; errors are those of :func:`read_explanation`."""
-    return _read(text, lambda form: IslandReports(map(_value, form["reports"][0]), _value(form["reports"][1])))
+def parse_reports(text: str) -> IslandReports:
+    """Parse the reports of a query; errors are those of :func:`parse_explanation`."""
+    stages, report = _parse(text)
+    return IslandReports(stages, report)
 
 
-def _read(text: str, read: Any) -> Any:
-    form: dict[str, Any] = {}
+def _parse(text: str) -> Any:
     try:
-        form = json.loads(text)
-        return read(form)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        version = form.get("version", "another version") if isinstance(form, dict) else "another version"
+        return _value(json.loads(text))
+    except (KeyError, TypeError, ValueError) as problem:
         raise GpuJoinError(
-            f"the server's gpujoin is {version}, this one {__version__}, and its report cannot be read here: install "
-            "the same version"
+            f"the report of the server cannot be read ({problem!r}): install the same version of gpujoin there and here"
         ) from problem
 
 

@@ -231,7 +231,7 @@ def metrics(frame: DataFrame) -> IslandReports:
 
 def reports_of(context: SparkContext, explanation: Explanation, names: Collection[str] = ()) -> IslandReports:
     """Give the reports of the islands of an explained query, and of those of other ``names``."""
-    names = {*names, *(island.name for island in explanation.islands)}
+    names = {*names, *(island.name for island in explanation.islands if island.name is not None)}
     reports = store_of(context).reports(lambda stage: stage.name in names or stage.island_name in names)
     there = {island.name for island in explanation.islands}
     others = [report.island for report in reports if report.island is not None and report.name not in there]

@@ -244,8 +244,8 @@ def _check(frame: object, repeats: object) -> None:
     check_running(frame.sparkSession, "profile()")
     if is_connect(frame.sparkSession):
         raise GpuJoinError(
-            "profile() needs a classic session, since Spark Connect does not tell what tasks did. explain() works over "
-            "Spark Connect; run the query with SparkSession.builder.master(…) to profile it."
+            "profile() needs a classic session: its runs are timed in the driver. Over Spark Connect explain() and "
+            "metrics() tell what the server makes of a query; run it with SparkSession.builder.master(…) to profile it."
         )
     if frame.isStreaming:
         raise GpuJoinError(

@@ -1,7 +1,7 @@
 """Asks a Spark Connect server what its gpujoin makes of a client's DataFrames.
 
-A server that runs gpujoin (``gpujoin connect-server``) plans the queries of its clients itself (`spark/query/serving`), so
-a client asks it where a classic session would look into its own JVM. Other servers refuse the question.
+A server that runs gpujoin (``gpujoin connect-server``) plans the queries of its clients itself (`query/serving`), so a
+client asks it where a classic session would look into its own JVM. Other servers refuse the question.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 
 from gpujoin.errors import GpuJoinError
-from gpujoin.report.messages import read_explanation, read_reports
+from gpujoin.report.messages import parse_explanation, parse_reports
 from gpujoin.spark.jvm.gateway import ask_server
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def plans_queries(spark: Any) -> bool:
 def explain(frame: DataFrame) -> Explanation | None:
     """Give what the server makes of a query; ``None`` if it does not plan queries with gpujoin."""
     text = _answer("explain", frame)
-    return None if text is None else read_explanation(text)
+    return None if text is None else parse_explanation(text)
 
 
 def metrics(frame: DataFrame) -> IslandReports:
@@ -52,7 +52,7 @@ def metrics(frame: DataFrame) -> IslandReports:
             f"metrics() asks the Spark Connect server, which does not plan queries with gpujoin: {HOW_TO_SERVE}. Of a "
             "gpu_join that runs without it nothing is told"
         )
-    return read_reports(text)
+    return parse_reports(text)
 
 
 def _answer(question: str, frame: Any) -> str | None:

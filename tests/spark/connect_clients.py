@@ -10,6 +10,7 @@ import logging
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ QUERIES = {
     "subquery": "select store, count(*) n from sales where price > (select avg(price) from sales) group by store",
 }
 DEADLINE = 20.0
+pandas_udf: Any = vars(sf)["pandas_udf"]  # which PySpark's stubs do not know
 
 
 class Clients:
@@ -92,13 +94,13 @@ class Clients:
             "collect": lambda frame: sorted(map(str, frame.collect())),
             "show": lambda frame: frame._show_string(50, truncate=False),  # type: ignore[operator]
             "head": lambda frame: len(frame.head(2)),
-            "toPandas": lambda frame: sorted(frame.toPandas()["n"]),
+            "toPandas": lambda frame: sorted(pd.DataFrame(frame.toPandas())["n"]),
             "toLocalIterator": lambda frame: sorted(map(str, frame.toLocalIterator())),
             "isEmpty": lambda frame: frame.isEmpty(),
         }
         found: dict[str, Any] = {}
         for name, action in actions.items():
-            results = []
+            results, ran = [], 0
             for enabled in ("true", "false"):
                 self.spark.conf.set("spark.gpujoin.enabled", enabled)
                 frame = self.spark.sql("select store, count(*) n from sales group by store order by store")
@@ -199,9 +201,11 @@ class Clients:
         }
         operations: list[str] = []
 
-        def note(operation_id: str, **_: Any) -> None:
+        def record(stages: Any, inflight_tasks: int, operation_id: str, done: bool) -> None:
+            del stages, inflight_tasks, done
             operations.append(operation_id)
 
+        note: Any = record  # the stubs' protocol has another name for the stages
         self.spark.registerProgressHandler(note)
         found = {name: self._interrupted(way) for name, way in ways.items()}
         self.spark.removeProgressHandler(note)
@@ -261,7 +265,7 @@ class Clients:
     def functions(self) -> dict[str, Any]:
         """Rows of queries with Python functions of the client's."""
 
-        @sf.pandas_udf("double")
+        @pandas_udf("double")
         def halved(price: pd.Series) -> pd.Series:
             return price.astype("float64") / 2
 
@@ -280,7 +284,7 @@ class Clients:
             )
             return grouped.mapInPandas(many, "c string, n long, h double")
 
-        tables = []
+        tables, explained, ran = [], "", 0
         for enabled in ("true", "false"):
             self.spark.conf.set("spark.gpujoin.enabled", enabled)
             frame = query(self.spark)
@@ -293,33 +297,45 @@ class Clients:
         return {"rows": tables[0].num_rows, "explained": explained, "ran": ran > 0}
 
     def artifacts(self) -> dict[str, Any]:
-        """Rows of a function that imports a module, and reads a file, that the client has added."""
+        """Rows of functions that read a file, and import a module, that the client has added."""
         spark = self.session()
-        module = self.folder / "artifact_of_client.py"
-        module.write_text("def more(x):\n    return x + 1000\n")
-        note = self.folder / "artifact_of_client.txt"
+        archive, note = self.folder / "artifact_of_client.zip", self.folder / "artifact_of_client.txt"
+        with zipfile.ZipFile(archive, "w") as modules:
+            modules.writestr("artifact_of_client.py", "def more(x):\n    return x + 1000\n")
         note.write_text("7")
-        spark.addArtifact(str(module), pyfile=True)
-        spark.addArtifact(str(note), file=True)
 
-        @sf.pandas_udf("long")
-        def raised(store: pd.Series) -> pd.Series:
-            import artifact_of_client  # type: ignore[import-not-found]
+        @pandas_udf("long")
+        def read(store: pd.Series) -> pd.Series:
             from pyspark import SparkFiles
 
-            return artifact_of_client.more(store) + int(Path(SparkFiles.get("artifact_of_client.txt")).read_text())
+            return store + int(Path(SparkFiles.get("artifact_of_client.txt")).read_text())
 
-        tables = []
+        @pandas_udf("long")
+        def imported(store: pd.Series) -> pd.Series:
+            import artifact_of_client  # type: ignore[import-not-found]
+
+            return artifact_of_client.more(store)
+
+        spark.addArtifact(str(note), file=True)
+        found = {"read": self._mapped(spark, read)}
+        spark.addArtifact(str(archive), pyfile=True)
+        found["imported"] = self._mapped(spark, imported)
+        spark.stop()
+        return found
+
+    def _mapped(self, spark: SparkSession, function: Callable[..., Any]) -> dict[str, Any]:
+        """Least value of a function of stores, computed here and in Spark alike, and how it was computed here."""
+        tables, explained, ran = [], "", 0
         for enabled in ("true", "false"):
             spark.conf.set("spark.gpujoin.enabled", enabled)
             joined = spark.table("sales").join(spark.table("stores"), "store")
-            frame = joined.groupBy(raised("store").alias("r")).count()
+            frame = joined.groupBy(function("store").alias("r")).count()
             tables.append(frame.toArrow())
             if enabled == "true":
+                explained = str(gpujoin.explain(frame))
                 ran = sum(report.tasks for report in gpujoin.metrics(frame))
-        spark.stop()
         assert_same_rows(*tables)
-        return {"least": min(tables[0]["r"].to_pylist()), "ran": ran > 0}
+        return {"least": min(tables[0]["r"].to_pylist()), "ran": ran > 0, "explained": explained}
 
     def gpu_joins(self) -> dict[str, Any]:
         """How a join of gpu_join runs: by the server, or by the client if a strategy is named."""

@@ -44,7 +44,7 @@ def main() -> None:
     from tests.spark import connect_server
 
     os.environ[FAULT] = sys.argv[1]
-    running.RunStage = connect_server.FaultyStage  # type: ignore[misc]  # workers import it by this name
+    vars(running)["RunStage"] = connect_server.FaultyStage  # workers import it by this name
     serving._MOST_BYTES = 1 << 16  # rows of some queries are more
     sys.exit(run_command(["connect-server", *sys.argv[2:]]))
 

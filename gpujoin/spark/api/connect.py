@@ -151,9 +151,9 @@ def join(
 def explain(frame: DataFrame) -> Explanation:
     """Do what :func:`gpujoin.explain` does, for Spark Connect: from the server, or the text of the analyzed plan.
 
-    Joins that this client runs are known by the names in the text, and the server does not know them. Why a join was left
-    to Spark is known for the very DataFrame that ``gpu_join`` returned, not for what is made of it: a Connect client
-    cannot mark a plan without changing it.
+    Joins that this client runs are known by the names in the text, and the server does not know them. Why a join was
+    left to Spark is known for the very DataFrame that ``gpu_join`` returned, not for what is made of it: a Connect
+    client cannot mark a plan without changing it.
     """
     text = plan_text(frame)
     is_own = frame in _left_to_spark or any(map(explanation_named, re.findall(rf"{MARK}\w+", text)))

@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import decimal
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -19,6 +20,10 @@ from gpujoin.model.trees import preorder
 from gpujoin.model.zones import ZoneLiteral
 from gpujoin.spark.jvm.compiled import plan_reader
 from gpujoin.spark.jvm.gateway import PART_LENGTH, JvmNames, unpacked
+
+_BY_BYTES = re.compile(r" collate UTF8_BINARY\b", re.IGNORECASE)
+"""How Spark writes the collation of plain strings where somebody has named it, as Spark Connect does for the results of
+Python functions."""
 
 CATALYST = "org.apache.spark.sql.catalyst."
 _ids = itertools.count(-1, -1)
@@ -98,9 +103,9 @@ class Reading:
         return node
 
     def type_of(self, number: int) -> tuple[str, str]:
-        """Give a type's JSON form, and its name with its collation."""
+        """Give a type's JSON form, and its name with its collation, if that is none of bytes."""
         text, name = self._types[number]
-        return text, name
+        return text, _BY_BYTES.sub("", name)
 
     def _take(self, rows: Iterator[dict[str, Any] | int]) -> Node:
         row = next(rows)
@@ -143,7 +148,7 @@ class Node:
 
     @property
     def type_name(self) -> str:
-        """The type as Spark writes it, with its collation."""
+        """The type as Spark writes it, with its collation, if texts are not compared by bytes."""
         return self.reading.type_of(self.fields["@type"])[1]
 
     @property

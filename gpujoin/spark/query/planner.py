@@ -59,8 +59,8 @@ _TABLES_SHARE = 8
 """Part of the memory budget that rows of a stream's tables may take, as estimated, to be kept by workers: half of what
 all build sides may take, since search structures take about as much again."""
 
-_ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)")
-"""Name of the function of an island's last stage."""
+_ISLAND = re.compile(rf"island_\w*?({MARK}[0-9a-f]+)(?:_\d+)*")
+"""Name of the function of an island's stage; those before the last have numbers."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.jvm.gateway import running_context, shipped_files
+from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.query.aggregates import FinalReader
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, named_outputs, with_outputs
 
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from gpujoin.spark.query.plans import PlanNode
     from gpujoin.spark.query.trees.builder import ColumnReader
 
+_HASH_SEED = "PYTHONHASHSEED"
+"""A variable that PySpark gives the functions of a classic session, and not those of Spark Connect's clients: for these
+any seed is right."""
 _VERSIONS = ("4.3.",)
 """Releases of PySpark whose worker hands out what converts a function's rows (``pyspark.worker.read_udfs``)."""
 _KINDS: set[int | None] = {
@@ -411,12 +415,15 @@ def _read(call: Node, builder: TreeBuilder) -> _Function:
 def _command(call: Node, builder: TreeBuilder) -> bytes:
     """Give what PySpark has pickled of a function that the island's workers may run."""
     function, context = call.jvm.func(), running_context()
-    name = call.fields["name"]
+    name = str(call.fields["name"])
+    if MARK in name:
+        raise NotTranslatableError(f"{name} is a stage of gpujoin's")
     if context is None:
         raise NotTranslatableError(f"{name} belongs to a Spark context that has stopped")
     if function.pythonExec() != context.pythonExec or function.pythonVer() != context.pythonVer:
         raise NotTranslatableError(f"{name} was made for another Python: {function.pythonExec()}")
-    if dict(function.envVars()) != context.environment:
+    environment = {_HASH_SEED: context.environment.get(_HASH_SEED), **dict(function.envVars())}
+    if environment != context.environment:
         raise NotTranslatableError(f"{name} was made with other environment variables")
     if not set(function.pythonIncludes()) <= set(shipped_files(context)):
         raise NotTranslatableError(f"{name} was made with files that are not shipped any more")
