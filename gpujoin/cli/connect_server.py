@@ -69,8 +69,6 @@ def _configured_master() -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Serve, and give the exit status: 1 if the application ended by itself. PySpark is imported only here."""
     require(import_check("pyspark", minimum="4.0", below="5", advice=pip_install("spark")), java())
-    from pyspark.sql import SparkSession
-
     import gpujoin
     from gpujoin.spark.compat import is_stopped
     from gpujoin.spark.jvm.gateway import connect_address
@@ -86,10 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.master or settings.get(_MASTER) or _configured_master()).startswith("local"):
         # Without it, workers run the first python3 on PATH, which need not be this environment's.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("gpujoin connect-server")
-    if arguments.master is not None:
-        builder = builder.master(arguments.master)
-    spark = start_session(builder, settings)
+    spark = start_session("gpujoin connect-server", arguments.master, settings)
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

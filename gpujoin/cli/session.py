@@ -20,8 +20,6 @@ def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSe
 
     Raises ``ConfigurationError`` if Spark does not start with this master and these settings.
     """
-    from pyspark.sql import SparkSession
-
     if master.startswith("local"):
         # Without it, workers run the first python3 on PATH, which need not be this environment's.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -31,25 +29,30 @@ def open_session(name: str, master: str, settings: Mapping[str, str]) -> SparkSe
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    return start_session(SparkSession.builder.appName(name).master(master), {**defaults, **settings})
+    return start_session(name, master, {**defaults, **settings})
 
 
-def start_session(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession:
-    """Start Spark with settings, and check that its tasks can start.
+def start_session(name: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    """Start Spark with settings, and check that its tasks can start; without a master, with that of its configuration.
 
     Raises ``ConfigurationError`` if Spark does not start with them.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
     from gpujoin.spark.settings import session_conf
 
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError) as problem:
-        raise ConfigurationError(f"Spark does not start: {_telling_line(str(problem))}") from problem
+        with_master = "" if master is None else f" with master {master!r}"
+        raise ConfigurationError(f"Spark does not start{with_master}: {_telling_line(str(problem))}") from problem
     check_resources(session_conf(spark))
     return spark
 

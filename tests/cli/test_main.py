@@ -43,7 +43,10 @@ def test_wrong_usage_is_status_2_with_usage(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("docto", "unknown command 'docto'. Did you mean 'doctor'?"), ("xyz", "Known: 'advise', 'demo', 'doctor'")],
+    [
+        ("docto", "unknown command 'docto'. Did you mean 'doctor'?"),
+        ("xyz", "Known: 'advise', 'connect-server', 'demo'"),
+    ],
 )
 def test_an_unknown_command_has_the_nearest_ones_named(
     command: str, said: str, capsys: pytest.CaptureFixture[str]

@@ -347,11 +347,11 @@ class TestPrograms:
         assert "SparkSession available as 'spark'" in told
         assert_ran_here(told)
 
-    def test_spark_connect_is_left_alone(self, workplace: Workplace) -> None:
+    def test_a_spark_connect_server_in_the_program(self, workplace: Workplace) -> None:
         program, _, _ = PROGRAM.replace(".builder", ".builder.remote('local[2]')").rpartition("print(")
         (workplace.folder / "app.py").write_text(program + "print('imported by a worker', False)")
         told = workplace.run(workplace.python, "app.py", settings=ENABLED, PYSPARK_PYTHON=str(workplace.python))
-        assert_ran_as_sparks(told)
+        assert_ran_here(told)
 
     def test_a_standalone_cluster(self, workplace: Workplace, cluster: Cluster) -> None:
         settings = {**ENABLED, "spark.master": cluster.master, "spark.executor.memory": "700m"}
