@@ -54,7 +54,7 @@ _CLIENT = "client"
 _MICRO_BATCH = "micro-batch"
 _WITH_TABLES = "micro-batch-with-tables"
 _OF_STREAMS = {_MICRO_BATCH: plan_micro_batch, _WITH_TABLES: plan_with_tables}
-_QUESTIONS = {question.value for question in Question}
+_QUESTIONS = {f"question-{question.value}": question for question in Question}
 _MOST_PROBLEMS = 100
 _MOST_LINES = 8
 _STOP = "gpujoin.PythonRule$Stop"
@@ -150,7 +150,7 @@ class _Callback:
                     with planning_watched():
                         replacement = _OF_STREAMS[kind](session, plan, self._rule.jvm, batch)
                 elif kind in _QUESTIONS:
-                    replacement = answer(session, plan, Question(kind), further, self._rule.jvm)
+                    replacement = answer(session, plan, _QUESTIONS[kind], further, self._rule.jvm)
                 else:
                     replacement = _replacement(self._rule, session, plan, kind, int(thread))
         except BaseException as problem:

@@ -68,6 +68,8 @@ public final class PythonRule extends Rule {
     private static final String EXPLAIN = "explain";
     /** A query whose rows a Spark Connect server sends to a client. */
     private static final String CLIENT = "client";
+    /** How that begins which is asked by a client. */
+    private static final String QUESTION = "question-";
     /** A micro-batch in which streams are joined. */
     private static final String MICRO_BATCH = "micro-batch";
     /** One in which a stream is joined with rows that are no stream. */
@@ -370,7 +372,7 @@ public final class PythonRule extends Rule {
 
     /** Answers what a client asks about a query: "explain", or "metrics" of the explanations of some names. */
     String report(SparkSession session, Dataset frame, String question, String names) {
-        Object answer = call(session, frame, question, names);
+        Object answer = call(session, frame, QUESTION + question, names);
         if (answer instanceof RuntimeException) {
             throw (RuntimeException) answer;
         }
