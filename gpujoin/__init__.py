@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gpujoin.report.explanation import Explanation, QueryReport
     from gpujoin.report.metrics import metrics
     from gpujoin.report.profile import QueryProfile, profile
+    from gpujoin.report.summary import ApplicationSummary, summary
     from gpujoin.spark.api.asof import gpu_asof_join
     from gpujoin.spark.api.join import explain, gpu_join
     from gpujoin.spark.query.accelerate import accelerate
@@ -68,6 +69,7 @@ _HOMES = {
     "gpujoin.model.spec": ("JoinSpec", "KeyPair", "NullEquality"),
     "gpujoin.report.explanation": ("Explanation", "QueryReport"),
     "gpujoin.report.profile": ("QueryProfile", "profile"),
+    "gpujoin.report.summary": ("ApplicationSummary", "summary"),
     "gpujoin.spark.api.asof": ("gpu_asof_join",),
     "gpujoin.spark.api.join": ("explain", "gpu_join"),
     "gpujoin.report.metrics": ("metrics",),
@@ -79,14 +81,14 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
+    "ApplicationSummary", "BackendUnavailableError", "ConditionError", "ConfigurationError", "CorruptBlobError",
     "DeviceMemoryError", "DeviceTable", "Explanation", "ExpressionEvaluationError", "FallbackError", "Function",
     "GatherMaps", "GpuJoinError", "HashJoin", "HostMemoryError", "JoinMetrics", "JoinSpec", "JoinSpecError", "JoinType",
     "KeyPair", "KeyTypeError", "NullEquality", "Options", "ProductSizeError", "QueryProfile", "QueryReport", "Reason",
     "RequirementError", "Side",
     "__version__", "accelerate", "asof_join_tables", "call", "coalesce", "disable", "enable", "explain",
     "gather", "gather_maps", "gpu_asof_join", "gpu_join", "join_tables", "left", "lit", "load_ipython_extension",
-    "metrics", "profile", "right", "unload_ipython_extension", "when",
+    "metrics", "profile", "right", "summary", "unload_ipython_extension", "when",
 ]  # fmt: skip
 
 

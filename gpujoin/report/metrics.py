@@ -23,6 +23,7 @@ from gpujoin.report.explanation import Explanation, QueryReport, html_page
 from gpujoin.report.islands import ISLAND
 from gpujoin.report.operations import Amounts, IslandOperation, Measurement
 from gpujoin.report.outcomes import explanation_of, explanation_of_latest
+from gpujoin.report.summary import tally_of
 from gpujoin.spark.compat import check_running, is_connect, remote_server
 from gpujoin.spark.jvm.gateway import analyzed_plan, end_accumulators_at_once, latest_plan
 from gpujoin.spark.jvm.rewrite import MARK
@@ -242,8 +243,10 @@ def reports_of(context: SparkContext, explanation: Explanation, names: Collectio
 class MetricsStore:
     """The driver's records: the latest attempt of each task, of the latest runs of the latest stages."""
 
-    def __init__(self) -> None:
+    def __init__(self, ran: Callable[[str], None] = lambda _: None) -> None:
+        """Keep none yet; ``ran`` is called with the name of an island of which a task reports."""
         self._lock = threading.Lock()
+        self._ran = ran
         self._stages: OrderedDict[str, _StageRecords] = OrderedDict()
 
     def register(self, stage: IslandReport) -> None:
@@ -260,6 +263,7 @@ class MetricsStore:
                 stage = self._stages.get(record.name)
                 if stage is not None:
                     stage.add(record)
+                    self._ran(stage.stage.island_name)
 
     def __iadd__(self, records: Iterable[TaskRecord]) -> Self:
         self.add(records)
@@ -312,7 +316,7 @@ def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
     with _lock:
         registered = _accumulators.get(context)
         if registered is None:
-            store = MetricsStore()
+            store = MetricsStore(tally_of(context).ran)
             # Tasks start from an empty tuple; the driver's value is the store, which takes theirs in.
             registered = (context.accumulator(store, AddingAccumulatorParam(())), store)
             _accumulators[context] = registered

@@ -14,6 +14,7 @@ from gpujoin.errors import FallbackError, RequirementError
 from gpujoin.logs import log
 from gpujoin.model.reasons import ReasonKind
 from gpujoin.report.explanation import Explanation
+from gpujoin.report.summary import tally_of
 from gpujoin.spark.compat import is_connect
 from gpujoin.spark.failures import task_error, telling_line
 from gpujoin.spark.jvm.gateway import analyzed_plan, plan_text, session_id
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from gpujoin.config import Options
     from gpujoin.model.reasons import Reason
+    from gpujoin.report.operations import JoinOperation
 
 
 class Scope(Enum):
@@ -143,15 +145,8 @@ def tell_query(
     twice. Raises ``FallbackError`` if a join, or the query, is left to Spark
     for another reason and ``spark.gpujoin.fallback`` is ``raise``.
     """
-    joins = [join for join in explanation.joins if scope is Scope.EVERY_QUERY or join.by_gpu_join]
-    reasons = [
-        *(
-            reason
-            for reason in explanation.reasons
-            if scope is Scope.EVERY_QUERY or reason.kind is ReasonKind.UNEXPECTED
-        ),
-        *(reason for join in joins for reason in join.reasons),
-    ]
+    joins = _joins_of(explanation, scope)
+    reasons = reasons_of(explanation, scope)
     fallback = [reason for reason in reasons if reason.kind is not ReasonKind.CONFIGURED]
     refused = _refusals(reasons)
     if refused and options.fallback is FallbackMode.RAISE:
@@ -175,6 +170,18 @@ def tell_query(
         _warn(f"a join of the query: {warning}", query)
 
 
+def _joins_of(explanation: Explanation, scope: Scope) -> list[JoinOperation]:
+    return [join for join in explanation.joins if scope is Scope.EVERY_QUERY or join.by_gpu_join]
+
+
+def reasons_of(explanation: Explanation, scope: Scope) -> list[Reason]:
+    """Give the reasons why what was to be planned of a query is left to Spark."""
+    of_query = (
+        reason for reason in explanation.reasons if scope is Scope.EVERY_QUERY or reason.kind is ReasonKind.UNEXPECTED
+    )
+    return [*of_query, *(reason for join in _joins_of(explanation, scope) for reason in join.reasons)]
+
+
 def _is_of_workers(reason: Reason) -> bool:
     """Whether no query of the application can run here."""
     return reason.kind is ReasonKind.UNAVAILABLE and reason.what in (WORKERS, DRIVER)
@@ -193,6 +200,7 @@ def give_back(spark: SparkSession, problem: Exception, query: Callable[[], str])
     ``spark.gpujoin.fallback`` says which. Of one ``query``, of which that gives the text, nothing is warned of twice.
     Raises ``RequirementError`` where no query can run here, and ``spark.gpujoin.require`` is true.
     """
+    tally_of(spark.sparkContext).gave_back()
     note_failure(spark.sparkContext, problem)
     note_refusal(problem)
     conf = session_conf(spark)

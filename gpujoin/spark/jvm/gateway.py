@@ -16,6 +16,8 @@ from py4j.java_gateway import JavaClass, JavaMember
 from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
@@ -273,6 +275,26 @@ def plan_text(frame: DataFrame) -> str:
     """Give the analyzed plan of a Spark Connect DataFrame as Spark writes it."""
     text = frame._explain_string(extended=True)  # type: ignore[operator]
     return str(text).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+
+
+def log_of_spark(context: SparkContext, name: str) -> Any:
+    """Give a logger of Spark's driver, also after the context has stopped."""
+    return py4j_gateway(context).jvm.org.slf4j.LoggerFactory.getLogger(name)
+
+
+def at_stop(context: SparkContext, action: Callable[[], None]) -> None:
+    """Have something done once the program has stopped a context: PySpark then ends its server of accumulators."""
+    server: Any = context._accumulatorServer
+    if server is None:  # it has stopped
+        return
+    original = server.shutdown
+
+    @functools.wraps(original)
+    def shutdown() -> None:
+        action()
+        original()
+
+    server.shutdown = shutdown
 
 
 def end_accumulators_at_once(context: SparkContext) -> None:

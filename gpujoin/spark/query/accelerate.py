@@ -19,9 +19,11 @@ from gpujoin.report.outcomes import (
     new_join_id,
     note_query,
     query_text,
+    reasons_of,
     tell_query,
     text_of,
 )
+from gpujoin.report.summary import tally_of
 from gpujoin.spark.compat import check_running, is_connect, remote_server
 from gpujoin.spark.failures import is_survivable, unexpected
 from gpujoin.spark.jvm.gateway import dataframe_of, java_session, session_id
@@ -126,7 +128,7 @@ def rewrite(frame: DataFrame, purpose: Purpose = Purpose.RUN) -> Accelerated:
         return Accelerated(frame, Explanation(), changed=False)
     why_not = _leave(frame, options)
     if why_not is not None:
-        _tell(Explanation(reasons=(why_not,)), options, purpose, lambda: text_of(frame))
+        _tell(spark, Explanation(reasons=(why_not,)), options, purpose, lambda: text_of(frame))
         return Accelerated(frame, Explanation(reasons=(why_not,)), changed=False)
     if explanation_of(frame) is not None:
         return Accelerated(frame, Explanation(), changed=False)
@@ -201,7 +203,7 @@ def _plan_or_leave(
         if lacking is not None and options.require:
             raise RequirementError(lacking) from problem
         result = PlannedQuery(None, Explanation(reasons=(lacking or unexpected(problem),)))
-    _tell(result.explanation, options, purpose, text, scope)
+    _tell(spark, result.explanation, options, purpose, text, scope)
     return result
 
 
@@ -227,6 +229,7 @@ def _plan(
 
 
 def _tell(
+    spark: SparkSession,
     explanation: Explanation,
     options: Options,
     purpose: Purpose,
@@ -234,6 +237,8 @@ def _tell(
     scope: Scope = Scope.EVERY_QUERY,
 ) -> None:
     if purpose is Purpose.RUN:
+        if not is_connect(spark):
+            tally_of(spark.sparkContext).planned(explanation, reasons_of(explanation, scope))
         tell_query(explanation, options, text, scope)
 
 
