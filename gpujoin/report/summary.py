@@ -22,8 +22,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError
-
 from gpujoin.cache import Cache
 from gpujoin.errors import GpuJoinError, type_name
 from gpujoin.logs import log
@@ -32,7 +30,7 @@ from gpujoin.report.amounts import show_seconds
 from gpujoin.report.explanation import Explanation, html_page
 from gpujoin.report.operations import note_of
 from gpujoin.spark.compat import check_running, is_connect
-from gpujoin.spark.jvm.gateway import at_stop, log_of_spark
+from gpujoin.spark.jvm.gateway import at_stop, log_in_spark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -192,11 +190,8 @@ class ApplicationTally:
         self._is_told = True
         if log.isEnabledFor(logging.INFO):
             log.info("%s", summary.line)
-            return
-        try:  # the program has set up no logging: Spark's log tells, if it tells what Spark itself says at this level
-            log_of_spark(context, "gpujoin").info(summary.line)
-        except (Py4JError, OSError):
-            log.debug("the JVM has ended before the summary", exc_info=True)
+        else:  # the program has set up no logging: Spark's log tells, if it tells what Spark itself says at this level
+            log_in_spark(context, summary.line)
 
     def _add(self, **counts: float) -> None:
         changes: dict[str, Any] = {name: getattr(self._summary, name) + count for name, count in counts.items()}

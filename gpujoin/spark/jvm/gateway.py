@@ -277,9 +277,10 @@ def plan_text(frame: DataFrame) -> str:
     return str(text).partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
 
 
-def log_of_spark(context: SparkContext, name: str) -> Any:
-    """Give a logger of Spark's driver, also after the context has stopped."""
-    return py4j_gateway(context).jvm.org.slf4j.LoggerFactory.getLogger(name)
+def log_in_spark(context: SparkContext, message: str) -> None:
+    """Log a message at the level ``INFO`` in Spark's driver, also after the context has stopped."""
+    with suppress(Py4JError, OSError):  # the JVM is gone
+        py4j_gateway(context).jvm.org.slf4j.LoggerFactory.getLogger("gpujoin").info(message)
 
 
 def at_stop(context: SparkContext, action: Callable[[], None]) -> None:
