@@ -113,6 +113,23 @@ def stage_names(island: IslandOperation) -> dict[str, str]:
     return {name: ", ".join(_words(top, within_stage=True)) for name, top in stages}
 
 
+def stage_trees(island: IslandOperation, *, whole: bool) -> dict[str, str]:
+    """Write the operations of each stage as lines, by its name in Spark's plans; ``whole``: of the last one all."""
+    stages = [(island.measured_as[0][0], island.inputs[0])]
+    stages += [(each.measured_as[0][0], each.inputs[0]) for each in island.walk() if _is_exchange(each)]
+    return {
+        name: "\n".join(_stage_lines(top, whole=whole and number == 0)) for number, (name, top) in enumerate(stages)
+    }
+
+
+def _stage_lines(operation: Operation, depth: int = 0, *, whole: bool) -> Iterator[str]:
+    """Yield the operations of a stage as far as its exchanges, which are stages of their own unless it is ``whole``."""
+    yield "  " * depth + operation.operation
+    if whole or not _is_exchange(operation):
+        for each in operation.inputs:
+            yield from _stage_lines(each, depth + 1, whole=whole)
+
+
 def _is_exchange(operation: Operation) -> bool:
     return operation.kind is OperationKind.EXCHANGE
 

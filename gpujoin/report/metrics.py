@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import threading
 from collections import Counter, OrderedDict
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame
 from gpujoin.engine.metrics import JoinMetrics
 from gpujoin.engine.pipeline.clock import OUTPUT
 from gpujoin.errors import GpuJoinError, type_name
+from gpujoin.model.backend import BackendName
 from gpujoin.model.pipeline import PipelineMetrics
 from gpujoin.report.amounts import show_bytes
 from gpujoin.report.explanation import Explanation, QueryReport, html_page
@@ -26,7 +28,7 @@ from gpujoin.report.outcomes import explanation_of, explanation_of_latest
 from gpujoin.report.summary import tally_of
 from gpujoin.spark.compat import check_running, is_connect, remote_server
 from gpujoin.spark.jvm.gateway import analyzed_plan, end_accumulators_at_once, latest_plan
-from gpujoin.spark.jvm.rewrite import MARK
+from gpujoin.spark.jvm.rewrite import MARK, post_metrics
 from gpujoin.spark.worker.record import IslandMetrics, TaskRecord
 
 if TYPE_CHECKING:
@@ -243,10 +245,10 @@ def reports_of(context: SparkContext, explanation: Explanation, names: Collectio
 class MetricsStore:
     """The driver's records: the latest attempt of each task, of the latest runs of the latest stages."""
 
-    def __init__(self, ran: Callable[[str], None] = lambda _: None) -> None:
-        """Keep none yet; ``ran`` is called with the name of an island of which a task reports."""
+    def __init__(self, heard: Callable[[TaskRecord], None] = lambda _: None) -> None:
+        """Keep none yet; ``heard`` is called with each record."""
         self._lock = threading.Lock()
-        self._ran = ran
+        self._heard = heard
         self._stages: OrderedDict[str, _StageRecords] = OrderedDict()
 
     def register(self, stage: IslandReport) -> None:
@@ -263,7 +265,7 @@ class MetricsStore:
                 stage = self._stages.get(record.name)
                 if stage is not None:
                     stage.add(record)
-                    self._ran(stage.stage.island_name)
+                    self._heard(record)
 
     def __iadd__(self, records: Iterable[TaskRecord]) -> Self:
         self.add(records)
@@ -316,12 +318,33 @@ def _of(context: SparkContext) -> tuple[Accumulator[Any], MetricsStore]:
     with _lock:
         registered = _accumulators.get(context)
         if registered is None:
-            store = MetricsStore(tally_of(context).ran)
+            store = MetricsStore(functools.partial(_pass_on, context))
             # Tasks start from an empty tuple; the driver's value is the store, which takes theirs in.
             registered = (context.accumulator(store, AddingAccumulatorParam(())), store)
             _accumulators[context] = registered
             end_accumulators_at_once(context)
         return registered
+
+
+def _pass_on(context: SparkContext, record: TaskRecord) -> None:
+    """Tell of a record the application's tally, and the metrics that Spark shows of the island's node."""
+    tally_of(context).ran(record.name[:_ID_LENGTH])
+    if record.execution is not None:
+        post_metrics(context, record.name, record.execution, _shown_by_spark(record.measured))
+
+
+def _shown_by_spark(measured: IslandMetrics) -> tuple[int, ...]:
+    """Give the values of the metrics in ``IslandFacts.java``, in order."""
+    pipeline, joins, sent = measured.pipeline, measured.joins, measured.sent
+    return (
+        sent.rows or pipeline.output_rows,
+        sent.blob_bytes or pipeline.output_bytes,
+        round(1000 * measured.seconds),
+        pipeline.spill_bytes + joins.spill_bytes,
+        joins.fallbacks + pipeline.cpu_runs,
+        joins.backends.get(BackendName.CPU.value, 0),
+        joins.backends.get(BackendName.GPU.value, 0),
+    )
 
 
 def _join_lines(m: JoinMetrics) -> list[str]:

@@ -7,11 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
+
 from gpujoin.errors import JoinSpecError
+from gpujoin.logs import log
 from gpujoin.spark.jvm.compiled import shared_instance
-from gpujoin.spark.jvm.gateway import analyzed_plan, dataframe_of, gateway_of, java_frame, java_session
+from gpujoin.spark.jvm.gateway import (
+    analyzed_plan,
+    dataframe_of,
+    gateway_of,
+    java_context,
+    java_frame,
+    java_session,
+    names_of,
+)
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
     from gpujoin.spark.catalyst.nodes import Reading
@@ -121,6 +133,18 @@ def name_of_query(frame: DataFrame) -> str | None:
     """Give the name of a rewritten query's explanation; ``None`` for any other query."""
     name = _rewriter(frame.sparkSession).nameOf(java_frame(frame))
     return None if name is None else str(name)
+
+
+def post_metrics(context: SparkContext, stage: str, execution: str, values: Sequence[int]) -> None:
+    """Add what a task has measured to the metrics of its stage's node, as ``IslandFacts.java`` orders them."""
+    java = java_context(context)
+    if java is None:
+        return
+    try:
+        nodes = shared_instance(names_of(java), "IslandStrategy")
+        nodes.post(java.sc(), stage, execution, ",".join(map(str, values)))
+    except (Py4JError, OSError):  # the application has ended
+        log.debug("metrics of %s could not be posted", stage, exc_info=True)
 
 
 def _rewriter(spark: SparkSession) -> Any:

@@ -33,7 +33,7 @@ from pyspark.util import PythonEvalType
 from gpujoin.config import Options, Transport
 from gpujoin.errors import JoinSpecError
 from gpujoin.model.jointype import Side
-from gpujoin.report.islands import progress_name, stage_names
+from gpujoin.report.islands import progress_name, stage_names, stage_trees
 from gpujoin.report.metrics import IslandReport, accumulator_of, store_of
 from gpujoin.report.stages import stage_label
 from gpujoin.spark.catalyst.nodes import Node
@@ -153,6 +153,8 @@ class StageWork:
     """How it runs."""
     description: str
     """Its operations, in a few words."""
+    operations: str
+    """The same as lines, for Spark's plans."""
     work: RunStage
     """The work of each task."""
     inputs: tuple[StageWork, ...] = ()
@@ -222,6 +224,7 @@ class _StageWorks:
         self._options = options
         self._explanation = explanation
         self._descriptions = stage_names(explanation)
+        self._operations = stage_trees(explanation, whole=transport is Transport.BYTES)
         self._blob_bytes = blob_bytes
         self._transport = transport
         self._arrow = arrow
@@ -277,7 +280,9 @@ class _StageWorks:
         )
         coalescing = self._run.coalescing if self._run.coalesces(stage) else None
         late_work = None if late is None else self._late_work_of(late, work)
-        return StageWork(run, self._descriptions[name], work, inputs, number, coalescing, split, late_work)
+        return StageWork(
+            run, self._descriptions[name], self._operations[name], work, inputs, number, coalescing, split, late_work
+        )
 
     def _late_work_of(self, late: LateRun, work: RunStage) -> LateWork:
         stage = late.run.stage
@@ -293,7 +298,7 @@ class _StageWorks:
             split=None,
         )
         inputs = tuple(self._producers[exchange.index] for exchange in stage.inputs)
-        stage_work = StageWork(late.run, self._descriptions[work.name], fused, inputs)
+        stage_work = StageWork(late.run, self._descriptions[work.name], self._operations[work.name], fused, inputs)
         return LateWork(stage_work, late.planned.small.index, late.limit)
 
     def _forms_of(self, reader: Stage) -> tuple[BlobFormat, ...]:
@@ -384,6 +389,7 @@ class IslandPlacer:
             "late": late,
             "name": function.__name__,
             "shown": progress_name(work.description),
+            "operations": work.operations,
             "schema": schema.json(),
             "tasks": run.tasks,
             "inputs": inputs,

@@ -52,3 +52,5 @@ class TaskRecord:
     """Its counters."""
     notes: tuple[str, ...] = ()
     """Why the task did not run as planned, if so."""
+    execution: str | None = None
+    """Id of the execution of Spark SQL that it is of; ``None``: of an action of an RDD."""

@@ -85,7 +85,10 @@ class RunStage:
             raise CorruptBlobError(f"stage {self.name}, {task.stage} of Spark's: {problem}") from problem
         measured.ended = time.time()
         notes += measured.pipeline.recovered
-        task.report(TaskRecord(self.name, task.stage, task.partition, task.attempt, measured, tuple(notes)))
+        record = TaskRecord(
+            self.name, task.stage, task.partition, task.attempt, measured, tuple(notes), task.execution
+        )  # fmt: skip
+        task.report(record)
 
     def _output(self, rows: Iterator[pa.RecordBatch], task: Task, measured: IslandMetrics) -> Iterator[Any]:
         """What Spark is handed."""

@@ -53,6 +53,8 @@ class Task:
     """Takes a record for the driver."""
     retry: int = 0
     """How often this part has been tried before."""
+    execution: str | None = None
+    """Id of the execution of Spark SQL."""
 
 
 class Work(Protocol):
@@ -96,6 +98,7 @@ def with_errors_of_functions(output: Iterator[T]) -> Iterator[T]:
     raise problem.with_traceback(step or problem.__traceback__)
 
 
+_EXECUTION = "spark.sql.execution.id"
 _PYSPARK = str(Path(pyspark.__file__).parent)
 with_errors_of_functions.__code__ = with_errors_of_functions.__code__.replace(
     co_filename=str(Path(_PYSPARK, FUNCTIONS_FILE))
@@ -119,6 +122,7 @@ def _run(
             task_name(int(context.taskAttemptId())),
             unheard if accumulator is None else (lambda record: accumulator.add((record,))),
             context.attemptNumber(),
+            context.getLocalProperty(_EXECUTION),
         )  # fmt: skip
     process.acknowledge_at_once()
     process.forget_archives()

@@ -91,6 +91,7 @@ public final class ByteExchange {
         String before = context.getLocalProperty(CALL_SITE);
         try {
             StructType schema = (StructType) DataType.fromJson((String) last.get("schema"));
+            IslandFacts.describe((String) last.get("name"), (String) last.get("operations"), context);
             RDD messages = stages.stage(last, stages.sources(last));
             context.setLocalProperty(CALL_SITE, (String) last.get("shown"));
             RDD computed = rowsOf(messages, schema, session);

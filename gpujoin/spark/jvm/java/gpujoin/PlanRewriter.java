@@ -422,6 +422,8 @@ public final class PlanRewriter {
             LogicalPlan source = spark != null ? rows(spark)
                 : inputs.isEmpty() ? numbers(tasks) : exchanged(inputs, (List) stage.get("announced"), tasks);
             SimplePythonFunction function = pythonFunction(stage, python, commands, accumulator, broadcasts);
+            IslandFacts.describe(
+                (String) stage.get("name"), (String) stage.get("operations"), rewriting.session.sparkContext());
             StructType schema = (StructType) DataType.fromJson((String) stage.get("schema"));
             PythonUDF called = new PythonUDF(
                 (String) stage.get("name"), function, schema, source.output(), integer(python.get("kind")), true,

@@ -241,6 +241,7 @@ public final class PythonRule extends Rule {
         }
         rules.add(place, this);
         sessions.put(session, Boolean.TRUE);
+        IslandStrategy.addTo(session);
         session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
     }
 
@@ -248,6 +249,7 @@ public final class PythonRule extends Rule {
     public void removeFrom(SparkSession session) {
         List rules = rulesOf(session);
         rules.remove(this);
+        IslandStrategy.removeFrom(session);
         session.experimental().extraOptimizations_$eq(PythonUtils.toSeq(rules));
     }
 
