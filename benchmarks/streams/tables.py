@@ -38,7 +38,7 @@ KEYS = 2_000_000
 SYMBOLS = 500
 WHERE = ("here", "spark")
 SHOWN = {"here": "gpujoin", "spark": "Spark"}
-ISLAND = "MapInArrow island_"
+ISLAND = "GpuJoinIsland island_"
 
 
 @dataclass(frozen=True)

@@ -84,9 +84,11 @@ def test_filter_join_and_aggregation_after_it_are_one_island(tables: SparkSessio
     assert isinstance(report, IslandReport)
     assert report.metrics.pipeline.scanned_rows > 0
     plan = physical_plan(query)
-    assert plan.count("MapInArrow") == 1
-    assert "Join" not in plan
-    assert "Aggregate" not in plan
+    assert plan.count("GpuJoinIsland") == 1
+    assert "aggregate sum(k), count(*) by s" in plan
+    assert "SortMergeJoin" not in plan
+    assert "BroadcastHashJoin" not in plan
+    assert "HashAggregate" not in plan
 
 
 @pytest.mark.parametrize("strategy", ["broadcast", "shuffle"])
@@ -103,8 +105,8 @@ def test_filters_and_columns_are_pushed_below_a_join_with_a_strategy(tables: Spa
     assert all(isinstance(report, IslandReport) for report in metrics(query))
     plan = physical_plan(query).partition("== Initial Plan ==")[0]
     if strategy == "shuffle":
-        assert "Scan ExistingRDD arrow[island_join_2exchanges_" in plan, "the stages exchange bytes"
-    assert plan.count("MapInArrow") == (0 if strategy == "shuffle" else 1)
+        assert "of stages that exchange bytes" in plan
+    assert plan.count("GpuJoinIsland") == 1
 
 
 def test_queries_without_it_are_left_alone(tables: SparkSession, planned: list[PlannedQuery]) -> None:
@@ -393,7 +395,7 @@ def test_switched_off_by_settings(tables: SparkSession, planned: list[PlannedQue
     tables.conf.set("spark.gpujoin.enabled", "false")
     assert query.count() == 11
     assert changed(planned) == [False]
-    assert "MapInArrow" not in physical_plan(query)
+    assert "GpuJoinIsland" not in physical_plan(query)
     assert [reason.kind for reason in explain(query).reasons] == [ReasonKind.CONFIGURED]
 
 
@@ -434,7 +436,7 @@ def test_a_stream_runs_here_with_a_table(tables: SparkSession, tmp_path: Path) -
     sink = query.writeStream.format("memory").queryName("gpujoin_streamed").trigger(availableNow=True)
     run = sink.option("checkpointLocation", str(tmp_path)).start()
     run.awaitTermination()
-    assert "MapInArrow island_join" in str(run._jsq.explainInternal(False))
+    assert "GpuJoinIsland island_join" in str(run._jsq.explainInternal(False))
     expected = joined(tables, native).select("id", "item")
     assert rows(tables.table("gpujoin_streamed").collect()) == rows(expected.collect())
 

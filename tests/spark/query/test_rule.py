@@ -233,9 +233,9 @@ def test_python_is_asked_once_and_only_about_what_may_run_here(
 
 def test_explain_shows_what_runs(enabled: SparkSession) -> None:
     frame = enabled.sql(SQL)
-    assert "MapInArrow island_" in physical_plan(frame)
+    assert "GpuJoinIsland island_" in physical_plan(frame)
     (text,) = enabled.sql(f"explain {SQL}").first() or ("",)
-    assert "MapInArrow island_" in text
+    assert "GpuJoinIsland island_" in text
 
 
 def test_explaining_a_write_runs_nothing(enabled: SparkSession, planned: list[PlannedQuery]) -> None:
@@ -353,7 +353,7 @@ def test_a_killed_worker_under_a_cached_query_gives_it_back_and_keeps_it_cached(
         assert above.count() == len(above.collect()) > 0
         plan = physical_plan(frame.where("n > 1"))
         assert "InMemoryTableScan" in plan
-        assert "MapInArrow" not in plan
+        assert "GpuJoinIsland" not in plan
     finally:
         frame.unpersist()
 

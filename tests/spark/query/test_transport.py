@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.parametrize("spark", [EXCHANGED], i
 
 SQL = "select a.id, b.item, b.cost, a.s from sales a join items b on a.k = b.k"
 THREE = "select a.id, c.id other, b.item from sales a join items b on a.k = b.k join sales c on b.s = c.s"
-BYTES = "Scan ExistingRDD"
-"""How a plan shows an island whose stages exchange bytes; the name of its first column is that of the last stage."""
+BYTES = "of stages that exchange bytes"
+"""How a plan shows an island whose stages exchange bytes."""
 ROWS = "REPARTITION_BY_NUM"
 
 
@@ -51,11 +51,11 @@ def test_both_give_sparks_rows(enabled: SparkSession, text: str, transport: Tran
     frame = enabled.sql(text)
     plan = plan_of(frame)
     if transport is Transport.BYTES:
-        assert f"{BYTES} arrow[island_join" in plan
+        assert BYTES in plan
         assert "Exchange" not in plan
-        assert "MapInArrow" not in plan
+        assert plan.count("GpuJoinIsland island_") == 1
     else:
-        assert plan.count("MapInArrow island_") == (3 if text == SQL else 5)
+        assert plan.count("GpuJoinIsland island_") == (3 if text == SQL else 5)
         assert ROWS in plan
         assert BYTES not in plan
     assert_same_rows(frame.toArrow(), native(enabled, text))
@@ -140,7 +140,7 @@ def test_parts_that_take_rows_from_spark_exchange_rows(enabled: SparkSession) ->
     enabled.conf.set("spark.gpujoin.strategy", "shuffle")
     frame = enabled.sql(text)
     plan = plan_of(frame)
-    assert "MapInArrow island_" in plan
+    assert "GpuJoinIsland island_" in plan
     assert BYTES not in plan
     assert_same_rows(frame.toArrow(), native(enabled, text))
     enabled.catalog.uncacheTable("cached")
@@ -244,7 +244,7 @@ def test_a_task_has_few_of_its_batches_outside_of_the_heap(
         enabled.conf.set(key, value)
     texts = enabled.read.parquet(str(tmp_path / "texts.parquet"))
     frame = texts.join(texts.select("k"), "k")
-    assert ("MapInArrow" in plan_of(frame)) is (transport == Transport.ROWS.value)
+    assert (BYTES not in plan_of(frame)) is (transport == Transport.ROWS.value)
     with direct_memory_limited(enabled, further=9 << 20):
         assert ACTIONS[action](frame) == rows
 

@@ -150,4 +150,4 @@ class Run(Output):
     @property
     def here(self) -> list[bool]:
         """Whether gpujoin had a part in each micro-batch."""
-        return ["MapInArrow island_" in plan for plan in self.plans.values()]
+        return ["GpuJoinIsland island_" in plan for plan in self.plans.values()]

@@ -101,8 +101,8 @@ def test_several_tables_are_joined_in_one_stage(session: SparkSession, tmp_path:
     here, spark = both(session, tmp_path, query)
     assert_equal(here, spark)
     plan = here.plans[0]
-    assert (plan.count("MapInArrow"), plan.count("FileScan")) == (1, 1)
-    assert "FileScan" in plan.split("MapInArrow")[1], "the stream is read by Spark, below the stage"
+    assert (plan.count("GpuJoinIsland"), plan.count("FileScan")) == (1, 1)
+    assert "FileScan" in plan.split("GpuJoinIsland")[1], "the stream is read by Spark, below the stage"
 
 
 @pytest.mark.extra

@@ -19,18 +19,16 @@ import scala.collection.immutable.Seq;
 public final class GpuJoinIsland extends MapInArrowExec {
     static final String NAME = "GpuJoinIsland";
 
-    /** What is written in its place, wherever one stream has it. */
-    private transient MapInArrowExec plain;
+    /** What is written in its place. It is made with the session of the thread that plans, which others have not. */
+    private final transient MapInArrowExec plain;
 
     public GpuJoinIsland(Expression function, Seq output, SparkPlan child, boolean barrier, Option profile) {
         super(function, output, child, barrier, profile);
+        this.plain = new MapInArrowExec(function, output, child, barrier, profile);
     }
 
     /** Not private: Janino gives private methods another name. */
     public Object writeReplace() {
-        if (plain == null) {
-            plain = new MapInArrowExec(func(), output(), child(), isBarrier(), profile());
-        }
         return plain;
     }
 
