@@ -7,6 +7,7 @@ results as Spark has it do. Any other function Spark runs, and the reason is tol
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -31,7 +32,8 @@ from gpujoin.model.relations import column as column_at
 from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
-from gpujoin.spark.jvm.gateway import running_context, shipped_files
+from gpujoin.spark.jvm.compiled import plan_reader
+from gpujoin.spark.jvm.gateway import running_context, shipped_files, unpacked
 from gpujoin.spark.jvm.rewrite import MARK
 from gpujoin.spark.query.aggregates import FinalReader
 from gpujoin.spark.query.trees.builder import Fragment, TreeBuilder, check_column, named_outputs, with_outputs
@@ -420,15 +422,17 @@ def _command(call: Node, builder: TreeBuilder) -> bytes:
         raise NotTranslatableError(f"{name} is a stage of gpujoin's")
     if context is None:
         raise NotTranslatableError(f"{name} belongs to a Spark context that has stopped")
-    if function.pythonExec() != context.pythonExec or function.pythonVer() != context.pythonVer:
-        raise NotTranslatableError(f"{name} was made for another Python: {function.pythonExec()}")
-    environment = {_HASH_SEED: context.environment.get(_HASH_SEED), **dict(function.envVars())}
+    facts = unpacked(plan_reader(call.reading.gateway).pythonFunction(function))
+    if (facts["python"], facts["version"]) != (context.pythonExec, context.pythonVer):
+        raise NotTranslatableError(f"{name} was made for another Python: {facts['python']}")
+    environment = {_HASH_SEED: context.environment.get(_HASH_SEED), **facts["environment"]}
     if environment != context.environment:
         raise NotTranslatableError(f"{name} was made with other environment variables")
-    if not set(function.pythonIncludes()) <= set(shipped_files(context)):
+    if not set(facts["files"]) <= set(shipped_files(context)):
         raise NotTranslatableError(f"{name} was made with files that are not shipped any more")
-    builder.broadcasts += [each for each in function.broadcastVars() if each not in builder.broadcasts]
-    return bytes(function.command().unsafeArray())
+    read = [function.broadcastVars().get(n) for n in range(facts["broadcasts"])]
+    builder.broadcasts += [each for each in read if each not in builder.broadcasts]
+    return base64.b64decode(facts["command"])
 
 
 def _check_kind(kind: int, node: PlanNode) -> None:

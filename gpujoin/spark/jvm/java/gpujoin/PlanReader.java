@@ -15,6 +15,7 @@ import java.util.zip.DeflaterOutputStream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.api.python.PythonFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.catalog.CatalogColumnStat;
 import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
@@ -65,6 +66,7 @@ import scala.Option;
 import scala.Product;
 import scala.Tuple2;
 import scala.collection.Iterator;
+import scala.collection.immutable.ArraySeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -118,6 +120,20 @@ public final class PlanReader {
         settings.put("spark.default.parallelism", String.valueOf(session.sparkContext().defaultParallelism()));
         Reading reading = new Reading();
         reading.writeTexts(settings);
+        return reading.deflated();
+    }
+
+    /** Gives what PySpark has pickled of a function, and what it was made for, as JSON, deflated, in base64. */
+    public String pythonFunction(PythonFunction function) throws IOException {
+        HashMap facts = new HashMap();
+        facts.put("python", function.pythonExec());
+        facts.put("version", function.pythonVer());
+        facts.put("environment", function.envVars());
+        facts.put("files", function.pythonIncludes());
+        facts.put("broadcasts", Integer.valueOf(function.broadcastVars().size()));
+        facts.put("command", Base64.getEncoder().encodeToString((byte[]) ((ArraySeq) function.command()).unsafeArray()));
+        Reading reading = new Reading();
+        reading.writePlain(facts);
         return reading.deflated();
     }
 
