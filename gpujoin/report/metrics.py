@@ -335,10 +335,10 @@ def _pass_on(context: SparkContext, record: TaskRecord) -> None:
 
 def _shown_by_spark(measured: IslandMetrics) -> tuple[int, ...]:
     """Give the values of the metrics in ``IslandFacts.java``, in order."""
-    pipeline, joins, sent = measured.pipeline, measured.joins, measured.sent
+    pipeline, joins, blobs = measured.pipeline, measured.joins, measured.sent
     return (
-        sent.rows or pipeline.output_rows,
-        sent.blob_bytes or pipeline.output_bytes,
+        blobs.rows or pipeline.output_rows,
+        blobs.blob_bytes or pipeline.output_bytes,
         round(1000 * measured.seconds),
         pipeline.spill_bytes + joins.spill_bytes,
         joins.fallbacks + pipeline.cpu_runs,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _MOST_PLANNED = 10_000
 _MOST_REASONS = 1_000
-_SHOWN = 3
+_MOST_IN_LINE = 3
 """Reasons in a line of the log."""
 _FASTER = "it is predicted to be faster there"
 _FURTHER = "further reasons"
@@ -117,9 +117,9 @@ class ApplicationSummary:
         short = dataclasses.replace(self, reasons=())
         parts = [each.strip() for each in str(short).splitlines()]
         if self.reasons:
-            shown = ", ".join(f"{count} × {text}" for text, count in self.reasons[:_SHOWN])
-            more = len(self.reasons) - _SHOWN
-            parts.append(f"left to Spark: {shown}{f', and {more} more reasons' if more > 0 else ''}")
+            reasons = ", ".join(f"{count} × {text}" for text, count in self.reasons[:_MOST_IN_LINE])
+            more = len(self.reasons) - _MOST_IN_LINE
+            parts.append(f"left to Spark: {reasons}{f', and {more} more reasons' if more > 0 else ''}")
         return "; ".join(parts)
 
     def _repr_html_(self) -> str:

@@ -430,8 +430,8 @@ def _command(call: Node, builder: TreeBuilder) -> bytes:
         raise NotTranslatableError(f"{name} was made with other environment variables")
     if not set(facts["files"]) <= set(shipped_files(context)):
         raise NotTranslatableError(f"{name} was made with files that are not shipped any more")
-    read = [function.broadcastVars().get(n) for n in range(facts["broadcasts"])]
-    builder.broadcasts += [each for each in read if each not in builder.broadcasts]
+    broadcasts = [function.broadcastVars().get(n) for n in range(facts["broadcasts"])]
+    builder.broadcasts += [each for each in broadcasts if each not in builder.broadcasts]
     return base64.b64decode(facts["command"])
 
 
