@@ -32,6 +32,7 @@ from gpujoin.errors import RelationError
 from gpujoin.model.expressions import ColumnRef
 from gpujoin.model.relation import OneInput, Output, check_over, check_position, column
 from gpujoin.model.trees import Structural
+from gpujoin.model.windows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -181,6 +182,50 @@ class PythonAggregate(PythonStep):
 
 
 @dataclass(frozen=True, eq=False)
+class PythonWindow(PythonStep):
+    """Each row with the results of Python functions of rows of its partition.
+
+    A function of a whole partition is called once for it, one of a frame once for each row, with the places of the
+    frame's first row and of the row after its last, which are columns of the input::
+
+        select k, v, range(v) over (partition by k order by v rows 1 preceding) from t
+
+        k  v  begin  end        k  v  range(v)
+        1  2  0      1          1  2  0
+        1  9  0      2          1  9  7
+        1  9  1      3          1  9  0
+    """
+
+    keys: tuple[int, ...]
+    """Columns by whose values rows are divided into partitions; empty: there is one partition."""
+    order: int | None
+    """Column of the number of each row in its partition; ``None``: they are in any order."""
+    inputs: tuple[int, ...]
+    """Columns that the calls take, those of bounds first."""
+    calls: tuple[PythonCall, ...]
+    """The output has the input's columns, then the result of each call; that of a frame takes its bounds first."""
+    frames: tuple[Frame, ...]
+    """The rows that each call takes."""
+    settings: PythonSettings
+
+    def __post_init__(self) -> None:
+        if not self.calls or len(self.calls) != len(self.frames):
+            raise RelationError(f"there are {len(self.calls)} functions to call, over {len(self.frames)} frames")
+        for position in (*self.keys, *self.inputs, *(() if self.order is None else (self.order,))):
+            check_position(position, self.child.schema, "window's column")
+
+    @cached_property
+    def results(self) -> pa.Schema:
+        """Columns of the results."""
+        return results_of(self.calls)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns of the node's output."""
+        return pa.schema([*self.child.schema, *self.results])
+
+
+@dataclass(frozen=True, eq=False)
 class PythonCalls(PythonStep):
     """Each row with the results of Python functions, all of which are called for the same batches of rows."""
 
@@ -262,8 +307,11 @@ class PythonCaller(Protocol):
         Both have as many groups, those with equal keys at the same place; a group of one of them may have no rows.
         """
 
-    def aggregates(self, node: PythonAggregate, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
+    def of_inputs(
+        self, node: PythonAggregate | PythonWindow, groups: Iterator[GroupedRows]
+    ) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for each group of its inputs.
 
-        Gives a row for each group, in the same order, in batches with the columns of ``node.results``.
+        Gives a row for each group, or of a window for each row, in the same order, in batches with the columns of
+        ``node.results``.
         """

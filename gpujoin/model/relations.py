@@ -29,7 +29,14 @@ from gpujoin.model.files import (
     ValueRanges,
 )
 from gpujoin.model.jointype import Side
-from gpujoin.model.python_calls import PythonAggregate, PythonCalls, PythonCogroups, PythonRows, PythonStep
+from gpujoin.model.python_calls import (
+    PythonAggregate,
+    PythonCalls,
+    PythonCogroups,
+    PythonRows,
+    PythonStep,
+    PythonWindow,
+)
 from gpujoin.model.relation import (
     OneInput,
     Output,
@@ -66,6 +73,7 @@ __all__ = [
     "PythonCogroups",
     "PythonRows",
     "PythonStep",
+    "PythonWindow",
     "Relation",
     "Scan",
     "SortKey",
@@ -544,6 +552,7 @@ _NAMES: dict[type[Relation], str] = {
     Union: "the union", Expand: "the grouping sets", Explode: "explode",
     PythonCalls: "the Python function", PythonRows: "the Python function",
     PythonAggregate: "the Python function", PythonCogroups: "the Python function",
+    PythonWindow: "the Python function",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from gpujoin.model.relations import (
     PythonCalls,
     PythonCogroups,
     PythonRows,
+    PythonWindow,
     Relation,
     Scan,
     SparkSource,
@@ -213,7 +214,7 @@ def operation_seconds(
             own = Estimate(here=rows[0] * costs.group_row, spark=rows[0] * costs.spark_group_row)
         case Window():
             own = Estimate(here=rows[0] * costs.window_row, spark=rows[0] * costs.spark_window_row)
-        case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups():
+        case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups() | PythonWindow():
             # What the functions themselves take is the same either way. In Spark their rows cross to them and back.
             arguments = node.child.schema
             if isinstance(node, PythonCalls):
@@ -233,7 +234,7 @@ def _sorts_groups(node: Relation) -> bool:
     """Whether a node calls Python functions of groups, for which rows are exchanged and sorted."""
     if isinstance(node, PythonRows):
         return node.keys is not None
-    return isinstance(node, (PythonAggregate, PythonCogroups))
+    return isinstance(node, (PythonAggregate, PythonCogroups, PythonWindow))
 
 
 def looked_up_rows(relation: Relation, sizes: Sizes, threshold: int) -> float:

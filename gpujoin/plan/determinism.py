@@ -28,6 +28,7 @@ from gpujoin.model.relations import (
     PythonAggregate,
     PythonCalls,
     PythonStep,
+    PythonWindow,
     Relation,
     Scan,
     SparkSource,
@@ -64,6 +65,9 @@ def indeterminate_columns(relation: Relation, sources: Mapping[int, frozenset[in
             below = indeterminate_columns(relation.child, sources)
             results = range(len(relation.keys), len(relation.schema))
             return frozenset(n for n, key in enumerate(relation.keys) if key in below) | frozenset(results)
+        case PythonWindow():
+            below = indeterminate_columns(relation.child, sources)
+            return below | frozenset(range(len(relation.child.schema), len(relation.schema)))
         case Explode():
             return _explode(relation, indeterminate_columns(relation.child, sources))
         case Union():

@@ -31,6 +31,7 @@ from gpujoin.model.relations import (
     Project,
     PythonAggregate,
     PythonCalls,
+    PythonWindow,
     Relation,
     Scan,
     TopN,
@@ -104,7 +105,7 @@ def distinct_in_node(node: Relation, below: Sequence[DistinctValues]) -> Distinc
             return (*keys, *[None] * (len(node.schema) - len(keys)))
         case PythonAggregate():
             return (*(below[0][key] for key in node.keys), *[None] * len(node.calls))
-        case Window() | PythonCalls():
+        case Window() | PythonCalls() | PythonWindow():
             values = below[0]
             return (*values, *[None] * (len(node.schema) - len(values)))
         case Join():

@@ -37,6 +37,7 @@ from gpujoin.model.relations import (
     PythonCalls,
     PythonCogroups,
     PythonRows,
+    PythonWindow,
     Relation,
     TopN,
     Union,
@@ -145,7 +146,7 @@ class ColumnTree(Fragment[ColumnId]):
                 columns = node.partition
             case Explode():
                 columns = (node.column,)
-            case PythonRows() | PythonAggregate() | PythonCogroups():
+            case PythonRows() | PythonAggregate() | PythonCogroups() | PythonWindow():
                 columns = tuple(range(len(node.child.schema)))
             case _:
                 columns = ()
@@ -194,7 +195,7 @@ class ColumnTree(Fragment[ColumnId]):
                 keys = tuple(remapped_output(key, places[0]) for key in node.keys)
                 calls = tuple(call.mapped(lambda value: remapped(value, places[0])) for call in node.aggregates)
                 return self.under(dataclasses.replace(node, child=children[0], keys=keys, aggregates=calls))
-            case PythonRows() | PythonAggregate() | PythonCogroups():
+            case PythonRows() | PythonAggregate() | PythonCogroups() | PythonWindow():
                 selected = inputs[0].select(self.inputs[0].ids)
                 return self.under(dataclasses.replace(node, child=selected.relation))
             case PythonCalls():
@@ -300,7 +301,7 @@ def _identities(relation: Relation, inputs: Sequence[ColumnTree]) -> tuple[Colum
         case PythonAggregate():
             keys = tuple(inputs[0].ids[key] for key in relation.keys)
             return (*keys, *map(ColumnId, names[len(keys) :]))
-        case Window() | PythonCalls():
+        case Window() | PythonCalls() | PythonWindow():
             return (*inputs[0].ids, *map(ColumnId, names[len(inputs[0].ids) :]))
         case Explode():
             input_ids = [inputs[0].ids[n] for n in relation.passthrough]

@@ -33,6 +33,7 @@ from gpujoin.model.relations import (
     PythonAggregate,
     PythonCogroups,
     PythonRows,
+    PythonWindow,
     Relation,
     Scan,
     SparkSource,
@@ -121,7 +122,7 @@ class _Planner:
                 return self._partitioned(tree, node.partition, below)
             case PythonRows(keys=tuple() as keys):
                 return self._partitioned(tree, keys, below)
-            case PythonAggregate() | PythonCogroups():
+            case PythonAggregate() | PythonCogroups() | PythonWindow():
                 return self._partitioned(tree, node.keys, below)
         return below.above(tree.over([below.rows]))
 

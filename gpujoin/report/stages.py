@@ -39,6 +39,7 @@ from gpujoin.model.relations import (
     PythonCalls,
     PythonCogroups,
     PythonRows,
+    PythonWindow,
     Relation,
     Scan,
     SortKey,
@@ -90,7 +91,7 @@ _NAMES: dict[type[Relation], tuple[OperationKind, str]] = {
     Union: (OperationKind.UNION, "union"), Expand: (OperationKind.EXPANSION, ""),
     Explode: (OperationKind.EXPANSION, "explode"), PythonCalls: (OperationKind.PYTHON, "python"),
     PythonRows: (OperationKind.PYTHON, "python"), PythonAggregate: (OperationKind.PYTHON, "python"),
-    PythonCogroups: (OperationKind.PYTHON, "python"),
+    PythonCogroups: (OperationKind.PYTHON, "python"), PythonWindow: (OperationKind.PYTHON, "python"),
 }  # fmt: skip
 """Kinds of operations, and their names in Spark's progress and plans, where they have one."""
 
@@ -224,7 +225,7 @@ class _StageWriter:
                 repeats = pat.is_int64(node.child.schema.field(node.column).type)
                 text = f"repeat each row {column} times" if repeats else f"{outer}explode {column}"
                 return self._operation(node, text, inputs)
-            case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups():
+            case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups() | PythonWindow():
                 return self._python(node, inputs[0])
         return self._operation(node, _name(node), inputs)
 
@@ -320,7 +321,9 @@ class _StageWriter:
         columns = list(map(_with_name, node.schema.names, [*keys, *buffers]))
         return self._operation(node, f"{kind} {', '.join(dict.fromkeys(calls)) or 'distinct'}{by}", [below], columns)
 
-    def _python(self, node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups, below: _Result) -> _Result:
+    def _python(
+        self, node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups | PythonWindow, below: _Result
+    ) -> _Result:
         if isinstance(node, PythonRows):
             by = ", ".join(below.columns[key].text for key in node.keys or ())
             rows = "all rows of a task" if node.keys is None else f"each group by {by}"
@@ -328,6 +331,8 @@ class _StageWriter:
         if isinstance(node, PythonCogroups):
             by = ", ".join(below.columns[key].text for key in node.keys)
             return self._operation(node, f"Python {node.name} of each cogroup by {by}", [below], _plain_columns(node))
+        if isinstance(node, PythonWindow):
+            return self._python_window(node, below)
         if isinstance(node, PythonAggregate):
             texts = _called(node.calls, [below.columns[n].text for n in node.inputs])
             keys = [below.columns[n] for n in node.keys]
@@ -337,6 +342,22 @@ class _StageWriter:
         texts = _called(node.calls, [show_expression(value.expression, below.columns) for value in node.inputs])
         results = [_with_name(call.name, Words(text)) for call, text in zip(node.calls, texts, strict=True)]
         return self._operation(node, f"Python {', '.join(texts)}", [below], [*below.columns, *results])
+
+    def _python_window(self, node: PythonWindow, below: _Result) -> _Result:
+        values = [below.columns[n].text for n in node.inputs]
+        calls = [
+            call if frame.is_partition else dataclasses.replace(call, arguments=call.arguments[2:])
+            for call, frame in zip(node.calls, node.frames, strict=True)
+        ]
+        texts = _called(calls, values)
+        keys = ", ".join(below.columns[key].text for key in node.keys)
+        framed = [
+            text if frame.is_partition else f"{text} over {frame}"
+            for text, frame in zip(texts, node.frames, strict=True)
+        ]
+        results = [_with_name(call.name, Words(text)) for call, text in zip(calls, texts, strict=True)]
+        of_rows = f" of each partition by {keys}" if keys else " of all rows"
+        return self._operation(node, f"Python {', '.join(framed)}{of_rows}", [below], [*below.columns, *results])
 
     def _window(self, node: Window, below: _Result) -> _Result:
         calls = [_window_call(call, below.columns) for call in node.calls]

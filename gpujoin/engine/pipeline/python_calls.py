@@ -16,7 +16,7 @@ from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, PythonFunctionError, RelationError
 from gpujoin.model.hostgather import take
 from gpujoin.model.jointype import JoinType, Side
-from gpujoin.model.python_calls import GroupedRows, PythonAggregate, PythonCogroups, PythonRows
+from gpujoin.model.python_calls import GroupedRows, PythonAggregate, PythonCogroups, PythonRows, PythonWindow
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class CallingRun:
 
     def pieces(
         self,
-        node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups,
+        node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups | PythonWindow,
         pieces: Iterator[Any],
         backend: Any,
         metrics: PipelineMetrics,
@@ -58,7 +58,11 @@ class CallingRun:
         rows: Iterator[pa.RecordBatch]
         if isinstance(node, PythonAggregate):
             inputs = _inputs_of_groups(node, _groups(node, node.keys, pieces, backend, piece_bytes), pending)
-            results = self._results(partial(self._caller.aggregates, node), inputs, node.settings)
+            results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings)
+            rows = (batch for result in results for batch in _beside(node, pending, result))
+        elif isinstance(node, PythonWindow):
+            inputs = _inputs_of_windows(node, pieces, backend, piece_bytes, pending)
+            results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         elif isinstance(node, PythonCogroups):
             inputs = _cogroups(node, pieces, backend, piece_bytes)
@@ -170,13 +174,37 @@ def _whole_groups(schema: pa.Schema, pieces: Iterator[Any], backend: Any, piece_
         yield from batches
 
 
-def _by_keys(keys: tuple[int, ...], rows: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sort rows by their keys; gives their order, and in it the place of each group's first row, and their number."""
-    pairs = tuple(KeyPair(key, key, NullEquality.EQUAL) for key in keys)
-    codec = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), rows.schema, rows.schema)
-    codes = codec.codes(pa.Table.from_batches([rows]), Side.LEFT)
-    names = [f"k{n}" for n in range(codes.num_columns)]
-    order = pc.sort_indices(codes.rename_columns(names), sort_keys=[(name, "ascending") for name in names])
+def _inputs_of_windows(
+    node: PythonWindow, pieces: Iterator[Any], backend: Any, piece_bytes: int, pending: deque[pa.RecordBatch]
+) -> Iterator[GroupedRows]:
+    """Give what the functions of a window take, and keep the rows that they are of."""
+    for rows in _whole_groups(node.child.schema, pieces, backend, piece_bytes):
+        if node.keys or node.order is not None:
+            order, bounds = _by_keys(node.keys, rows, node.order)
+            ordered, starts = _ordered(rows, order), bounds.tolist()
+        else:
+            ordered, starts = rows, [0, rows.num_rows]
+        pending.append(ordered)
+        yield GroupedRows(ordered.select(list(node.inputs)), starts)
+
+
+def _by_keys(
+    keys: tuple[int, ...], rows: pa.RecordBatch, within: int | None = None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Sort rows by their keys, and those of a group by the column ``within``.
+
+    Gives their order, and in it the place of each group's first row, and their number.
+    """
+    codes = pa.table({})
+    if keys:
+        pairs = tuple(KeyPair(key, key, NullEquality.EQUAL) for key in keys)
+        codec = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), rows.schema, rows.schema)
+        codes = codec.codes(pa.Table.from_batches([rows]), Side.LEFT)
+        codes = codes.rename_columns([f"k{n}" for n in range(codes.num_columns)])
+    columns = dict(zip(codes.column_names, codes.columns, strict=True))
+    if within is not None:
+        columns["within"] = rows.column(within)
+    order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
     is_first = np.zeros(len(order), np.bool_)
     is_first[:1] = True
     for column in codes.columns:
@@ -229,7 +257,7 @@ def _parts(batch: pa.RecordBatch, settings: PythonSettings) -> Iterator[pa.Recor
 
 
 def _beside(
-    node: PythonCalls | PythonAggregate, pending: deque[pa.RecordBatch], result: pa.RecordBatch
+    node: PythonCalls | PythonAggregate | PythonWindow, pending: deque[pa.RecordBatch], result: pa.RecordBatch
 ) -> Iterator[pa.RecordBatch]:
     """Put results beside the next rows; a function of all batches may cut its results in other places."""
     start = 0

@@ -49,6 +49,7 @@ from gpujoin.model.relations import (
     PythonCalls,
     PythonCogroups,
     PythonRows,
+    PythonWindow,
     Relation,
     Scan,
     TopN,
@@ -228,7 +229,7 @@ class _Run(RunContext):
                 return self._expand(node)
             case Explode():
                 return self._explode(node)
-            case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups():
+            case PythonCalls() | PythonRows() | PythonAggregate() | PythonCogroups() | PythonWindow():
                 return self.counts.pass_on(node, self._called(node), self.backend.size)
             case Join():
                 return JoinNodes(self).pieces(node)
@@ -256,7 +257,9 @@ class _Run(RunContext):
                 for rows in exploded(batch, node):
                     yield self.backend.take_in([rows], node.schema, self.metrics)
 
-    def _called(self, node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups) -> Iterator[Piece]:
+    def _called(
+        self, node: PythonCalls | PythonRows | PythonAggregate | PythonCogroups | PythonWindow
+    ) -> Iterator[Piece]:
         with ExitStack() as stack:
             pieces, keys = self.pieces(node.child), None if isinstance(node, PythonCalls) else node.keys
             if keys is not None:

@@ -68,7 +68,8 @@ from gpujoin.spark.query.trees.nodes import (
 )
 from gpujoin.spark.query.trees.pivot import is_pivot
 from gpujoin.spark.query.trees.python_calls import CALLS, ROWS, python_calls, python_rows
-from gpujoin.spark.query.trees.windows import group_limit, window
+from gpujoin.spark.query.trees.python_windows import any_window
+from gpujoin.spark.query.trees.windows import group_limit
 
 BUILDERS: dict[str, BuildNode] = {
     "LogicalRelation": scan,
@@ -83,7 +84,7 @@ BUILDERS: dict[str, BuildNode] = {
     "Union": union,
     "Aggregate": aggregate,
     "Expand": expand,
-    "Window": window,
+    "Window": any_window,
     "WindowGroupLimit": group_limit,
     "GlobalLimit": limit,
     "LocalLimit": local_limit,

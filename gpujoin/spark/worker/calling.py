@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PythonCogroups,
         PythonRows,
         PythonSettings,
+        PythonWindow,
     )
     from gpujoin.spark.worker.groups import FrameFunction
 
@@ -87,7 +88,9 @@ class PySparkCaller:
 
         return self._rows(node, inputs())
 
-    def aggregates(self, node: PythonAggregate, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
+    def of_inputs(
+        self, node: PythonAggregate | PythonWindow, groups: Iterator[GroupedRows]
+    ) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for each group of its inputs; see `gpujoin.model.python_calls`."""
         inputs, results = _schemas(node.settings)
         batches = self._function(node.settings, _calls(node.calls))(_batches_of_groups(groups, inputs, node.settings))

@@ -143,6 +143,10 @@ def shown_group(values: pd.Series) -> str:
     return f"{sorted(map(repr, values))} of {values.dtype} named {values.name}"
 
 
+def shown_in_order(values: pd.Series) -> str:
+    return f"{list(values)} of {values.dtype} named {values.name}"
+
+
 def shown_group_of_frame(values: pd.DataFrame) -> str:
     return f"{sorted(map(repr, values.itertuples(index=False)))}"
 

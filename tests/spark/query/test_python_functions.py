@@ -12,7 +12,7 @@ import pandas as pd
 import pyspark
 import pytest
 from pyspark.errors import PySparkException, PythonException
-from pyspark.sql import Column, DataFrame, SparkSession, functions
+from pyspark.sql import Column, DataFrame, SparkSession, Window, functions
 
 from gpujoin import disable, enable
 from gpujoin.report.explanation import Explanation
@@ -328,6 +328,91 @@ def test_more_aggregate_functions_are_called_within_islands(tables: SparkSession
     check_all({name: frame}, empty=["of no rows by a key"])
 
 
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+def windowed(spark: SparkSession) -> DataFrame:
+    """Give rows whose partitions have nulls and peers."""
+    return spark.sql("select s.*, i.item from sales s left join items i on s.k = i.k")
+
+
+BEFORE, AFTER = Window.unboundedPreceding, Window.unboundedFollowing
+PARTITION = Window.partitionBy("k")
+ORDER = PARTITION.orderBy(sf.col("id").desc(), "item")
+WINDOWS: dict[str, Query] = {
+    "of partitions": lambda spark: windowed(spark).select(
+        "id", (pandas(f.mean, "double")("id").over(PARTITION) + 1).alias("m"), sf.col("k") * 2
+    ),
+    "of rows": lambda spark: windowed(spark).select(
+        "id",
+        "item",
+        pandas(f.shown_in_order, "string")("id").over(ORDER.rowsBetween(-1, 1)),
+        pandas(f.shown_in_order, "string")("id").over(ORDER.rowsBetween(2, 3)),
+        pandas(f.mean, "double")("id").over(ORDER.rowsBetween(BEFORE, 0)),
+        sf.sum("id").over(ORDER),
+    ),
+    "of ordered partitions": lambda spark: windowed(spark).select(
+        "id", "item", pandas(f.shown_in_order, "string")("item").over(ORDER.rowsBetween(BEFORE, AFTER))
+    ),
+    "of ranges": lambda spark: windowed(spark).select(
+        "id",
+        "item",
+        pandas(f.shown_group, "string")("id").over(PARTITION.orderBy("id").rangeBetween(-3, 2)),
+        pandas(f.shown_group, "string")("id").over(PARTITION.orderBy("day")),
+        pandas(f.shown_group, "string")("id").over(PARTITION.orderBy("day").rangeBetween(0, AFTER)),
+    ),
+    "of two columns": lambda spark: windowed(spark).select(
+        "id", "item", pandas(f.weighted, "double")(weights="item", values="id").over(ORDER.rowsBetween(-2, 0))
+    ),
+    "of arrays": lambda spark: windowed(spark).select(
+        "id",
+        "item",
+        sf.arrow_udf(f.greatest, "int")("item").over(ORDER.rowsBetween(-2, 0)),
+        sf.arrow_udf(f.greatest, "int")("id").over(ORDER.rowsBetween(BEFORE, AFTER)),
+    ),
+    "of all rows": lambda spark: windowed(spark).select(
+        "id", "item", pandas(f.mean, "double")("item").over(Window.orderBy("id", "item").rowsBetween(-2, 0))
+    ),
+    "of expressions": lambda spark: windowed(spark).select(
+        "id",
+        "item",
+        pandas(f.mean, "double")(sf.col("item") * 2).over(
+            Window.partitionBy(sf.length("s")).orderBy(sf.col("id") % 3, "id", "item").rowsBetween(-1, 0)
+        ),
+    ),
+    "of a function's results": lambda spark: windowed(spark).select(
+        "id", pandas(f.mean, "double")(pandas(f.doubled, "long")("id")).over(PARTITION)
+    ),
+    "below an aggregation": lambda spark: (
+        windowed(spark)
+        .withColumn("m", pandas(f.mean, "double")("item").over(PARTITION))
+        .where("item >= m")
+        .groupBy("k")
+        .agg(sf.count("*"), sf.max("m"))
+    ),
+    "of no rows": lambda spark: (
+        windowed(spark).where("id < 0").select(pandas(f.mean, "double")("id").over(ORDER.rowsBetween(-1, 1)))
+    ),
+}
+BRIEF_WINDOWS = ("of partitions", "of rows", "below an aggregation")
+
+
+@ways
+def test_functions_of_windows_are_called_within_islands(tables: SparkSession) -> None:
+    frames = {name: WINDOWS[name](tables) for name in BRIEF_WINDOWS}
+    assert all(map(run_here, frames.values()))
+    check_all(frames)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("spark", [FORCED, EXCHANGED], indirect=True, ids=["cpu", "exchanged"])
+@pytest.mark.parametrize("name", [name for name in WINDOWS if name not in BRIEF_WINDOWS])
+def test_more_functions_of_windows_are_called_within_islands(tables: SparkSession, name: str) -> None:
+    frame = WINDOWS[name](tables)
+    assert run_here(frame)
+    check_all({name: frame}, empty=["of no rows"])
+
+
 # -- values of all types -------------------------------------------------------------------------------------------
 
 _COLUMNS = (
@@ -489,6 +574,11 @@ def _raised(frame: DataFrame) -> tuple[str, str]:
     return type(raised.value).__name__, _OF_PYSPARK.sub("", str(raised.value))
 
 
+FAILING_WINDOWS: dict[str, Callable[[], Column]] = {
+    "raises for a partition": lambda: pandas(f.fails_for_group, "double")("id").over(PARTITION),
+    "raises for a frame": lambda: pandas(f.fails_for_group, "double")("id").over(ORDER.rowsBetween(-1, 1)),
+    "gives a text for a frame": lambda: pandas(f.text_of_group, "int")("id").over(ORDER.rowsBetween(-1, 1)),
+}
 FAILING_COGROUPS = {"a cogroup raises": f.fails_for_cogroup, "a cogroup has other columns": f.other_columns_of_cogroup}
 
 
@@ -503,8 +593,9 @@ def _check_failures(spark: SparkSession, names: list[str]) -> None:
         if name in FAILING_OF_GROUPS
         else joined(spark).select("k", FAILING[name]()("id").alias("r"))
         for name in names
-        if name not in FAILING_COGROUPS
+        if name not in FAILING_COGROUPS and name not in FAILING_WINDOWS
     }
+    frames |= {name: windowed(spark).select("k", FAILING_WINDOWS[name]()) for name in FAILING_WINDOWS if name in names}
     expected = {name: _raised(frame) for name, frame in frames.items()}
     enable(spark)
     try:
@@ -560,7 +651,7 @@ def test_a_task_of_ours_that_fails_has_spark_run_the_query(
 @pytest.mark.extra
 def test_more_errors_of_functions_are_sparks_word_for_word(tables: SparkSession) -> None:
     _check_failures(tables, [name for name in FAILING if name not in ("raises", "gives too few")])
-    _check_failures(tables, [*FAILING_OF_GROUPS, *FAILING_COGROUPS])
+    _check_failures(tables, [*FAILING_OF_GROUPS, *FAILING_COGROUPS, *FAILING_WINDOWS])
 
 
 @silent
@@ -639,6 +730,21 @@ _ROWS_LEFT: dict[str, tuple[Query, str]] = {
         "weight has type double",
     ),
     "one group": (lambda spark: joined(spark).groupBy().applyInPandas(f.of_weight, "n long"), "all rows as one group"),
+    "several frames of several columns": (
+        lambda spark: windowed(spark).select(
+            pandas(f.mean, "double")("id").over(ORDER.rowsBetween(-1, 1)),
+            pandas(f.mean, "double")("item").over(ORDER.rowsBetween(-1, 0)),
+        ),
+        "over several frames",
+    ),
+    "windows by floating-point numbers": (
+        lambda spark: windowed(spark).select(pandas(f.mean, "double")("id").over(Window.partitionBy("weight"))),
+        "weight has type double",
+    ),
+    "windows without order": (
+        lambda spark: windowed(spark).select(pandas(f.mean, "double")("id").over(PARTITION.rowsBetween(-1, 1))),
+        "without an order by",
+    ),
     "cogroups by several types": (
         lambda spark: cogrouped(spark, "k", sf.col("j").cast("long")).applyInPandas(f.sizes, "n long"),
         "keys of several types",

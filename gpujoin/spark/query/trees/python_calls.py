@@ -125,8 +125,8 @@ _PLAIN_TYPES = (
 def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -> Fragment:
     """Call the functions of an ``ArrowEvalPython`` for the rows of its input."""
     kind, functions = int(node.fields["evalType"]), node.expressions("udfs")
-    _check_kind(kind, node)
-    programs = [_read(function, builder) for function in functions]
+    check_kind(kind, node)
+    programs = [read_function(function, builder) for function in functions]
     child = node.children[0]
     ids_read = frozenset().union(*(function.attribute_ids for function in functions))
     passed = required.intersection(column.expr_id for column in child.output)
@@ -134,13 +134,13 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
     carried = {expr_id for expr_id in earlier if expr_id is not None}
     builder.carried |= carried
     below = builder.build(child, passed | ids_read | carried)
-    inputs = _Inputs(builder.reader(below))
+    inputs = Inputs(builder.reader(below))
     calls: list[PythonCall] = []
     types: list[DataType] = []
     ids: dict[int, int] = {}
     for function, column, equal in zip(programs, node.expressions("resultAttrs"), earlier, strict=True):
         check_column(column)
-        _check_type(column)
+        check_type(column)
         node.reading.aliases[column.expr_id] = function.node
         if equal is not None and equal in below.positions:
             ids[column.expr_id] = below.positions[equal]
@@ -150,7 +150,7 @@ def python_calls(builder: TreeBuilder, node: PlanNode, required: frozenset[int])
         calls.append(inputs.call(function, f"{column.fields['name']}#{column.expr_id}", column.data_type))
     if not calls:
         return Fragment(below.relation, {**below.positions, **ids})
-    settings = _settings(node, kind, _numbered(inputs.types), _numbered(types))
+    settings = settings_of(node, kind, numbered(inputs.types), numbered(types))
     relation = PythonCalls(below.relation, inputs.outputs, tuple(calls), settings)
     return Fragment(relation, {**below.positions, **ids})
 
@@ -160,19 +160,19 @@ def python_aggregate(
 ) -> Fragment:
     """Call the functions of an ``Aggregate`` for each group of its input."""
     kind, functions = _of_aggregation(aggregation, node)
-    programs = [_read(function, builder) for function in functions]
+    programs = [read_function(function, builder) for function in functions]
     if any(len(each.names) > 1 for each in programs):
         raise NotTranslatableError("functions of groups of functions' results are not called here")
     below = builder.input(node.children[0], aggregation.attribute_ids)
     for key in aggregation.keys:
-        _check_key(key)
+        check_key(key)
     reader = builder.reader(below)
-    inputs = _Inputs(reader)
+    inputs = Inputs(reader)
     calls: list[PythonCall] = []
     types: list[DataType] = []
     places: dict[Node, int] = {}
     for each, function in zip(aggregation.aggregates, programs, strict=True):
-        _check_type(function.node)
+        check_type(function.node)
         call = inputs.call(function, f"a{len(calls)}", function.node.data_type)
         same = next((n for n, other in enumerate(calls) if replace(other, name=call.name) == call), None)
         if same is None:  # Spark calls equal ones once
@@ -183,7 +183,7 @@ def python_aggregate(
     if kind in _AGGREGATES_ALONE and len(calls) > 1:
         raise NotTranslatableError("several functions of groups that are given an iterator are not called here")
     keys = tuple(Output(f"k{n}", reader(key)) for n, key in enumerate(aggregation.keys))
-    settings = _settings(node, kind, _numbered(inputs.types), _numbered(types))
+    settings = settings_of(node, kind, numbered(inputs.types), numbered(types))
     relation = PythonAggregate(
         Project(below.relation, (*keys, *inputs.outputs)),
         tuple(range(len(keys))),
@@ -201,7 +201,7 @@ def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
     kind = int(call.fields["evalType"])
     if kind not in _ROWS[node.name]:
         raise NotTranslatableError(f"functions of kind {kind} are not called here")
-    _check_kind(kind, node)
+    check_kind(kind, node)
     if "leftGroupingLen" in node.fields:
         return _cogroups(builder, node, call, kind)
     columns: list[Node] = list(child.output)
@@ -211,11 +211,11 @@ def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
         columns, keys, arguments = _of_groups(node.expressions("groupingAttributes"), child)
     elif node.fields["isBarrier"] or node.jvm.profile().isDefined():
         raise NotTranslatableError("Spark runs functions that ask for barriers or resources")
-    (function,) = _read(call, builder).commands
+    (function,) = read_function(call, builder).commands
     _check_rows(columns, node.output)
     ids = [column.expr_id for column in columns]
     below = builder.build(child, frozenset(ids)).select(ids)
-    settings = _settings(node, kind, _named(columns), _named(node.output))
+    settings = settings_of(node, kind, _named(columns), _named(node.output))
     name, schema = str(call.fields["name"]), _schema_of(node.output)
     relation = PythonRows(below.relation, name, function, schema, settings, arguments, keys)
     return Fragment.from_columns(relation, (column.expr_id for column in node.output))
@@ -223,7 +223,7 @@ def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
 
 def _cogroups(builder: TreeBuilder, node: PlanNode, call: Node, kind: int) -> Fragment:
     """Call the function of a node for the rows of both inputs with equal keys."""
-    (function,) = _read(call, builder).commands
+    (function,) = read_function(call, builder).commands
     counts = (int(node.fields["leftGroupingLen"]), int(node.fields["rightGroupingLen"]))
     keys = [child.output[:count] for child, count in zip(node.children, counts, strict=True)]
     layouts = [_of_groups(own, child) for own, child in zip(keys, node.children, strict=True)]
@@ -248,7 +248,7 @@ def _cogroups(builder: TreeBuilder, node: PlanNode, call: Node, kind: int) -> Fr
     of_right = width + len(types[0])
     relation = PythonCogroups(
         Union(tuple(inputs)), str(call.fields["name"]), function, _schema_of(node.output),
-        _settings(node, kind, _named(layouts[0][0]), _named(node.output)),
+        settings_of(node, kind, _named(layouts[0][0]), _named(node.output)),
         (*layouts[0][2], *layouts[1][2]),
         keys=tuple(range(len(keys[0]))), side=len(keys[0]),
         left=tuple(range(width, of_right)), right=tuple(range(of_right, of_right + len(types[1]))),
@@ -264,7 +264,7 @@ def _check_rows(columns: Sequence[Node], results: Sequence[Node]) -> None:
         raise NotTranslatableError("a function is not given rows without columns, or with several of one name, here")
     for column in (*columns, *results):
         check_column(column)
-        _check_type(column)
+        check_type(column)
 
 
 def _schema_of(columns: Sequence[Node]) -> pa.Schema:
@@ -280,7 +280,7 @@ def _of_groups(keys: Sequence[Node], child: PlanNode) -> tuple[list[Node], tuple
     if not keys:
         raise NotTranslatableError("Spark runs a function of all rows as one group")
     for key in keys:
-        _check_key(key)
+        check_key(key)
     ids = [value.expr_id for value in values]
     own = [key for key in keys if key.expr_id not in ids]
     columns = [*own, *values]
@@ -297,7 +297,7 @@ def _of_aggregation(aggregation: ReadAggregate, node: PlanNode) -> tuple[int, li
     if kinds or kind not in _AGGREGATES:
         raise NotTranslatableError("Spark runs Python functions of groups of several kinds")
     assert kind is not None
-    _check_kind(kind, node)
+    check_kind(kind, node)
     for each in aggregation.aggregates:
         if each.fields["isDistinct"] or len(each.children) > 1:
             raise NotTranslatableError(f"{each} is not computed here of distinct values, or with a filter")
@@ -318,7 +318,7 @@ class _GroupReader(FinalReader):
         return replace(column_at(self._schema, self._places[node]), written=str(node))
 
 
-class _Inputs:
+class Inputs:
     """What calls of functions take, each value once."""
 
     def __init__(self, reader: ColumnReader) -> None:
@@ -328,9 +328,10 @@ class _Inputs:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
+        """The values, as columns."""
         return tuple(Output(f"i{n}", value) for n, value in enumerate(self._values))
 
-    def call(self, function: _Function, name: str, dtype: DataType) -> PythonCall:
+    def call(self, function: Function, name: str, dtype: DataType) -> PythonCall:
         """Make a call, whose result has a name and a type."""
         return PythonCall(
             function.names,
@@ -346,14 +347,14 @@ class _Inputs:
         for n, earlier in enumerate(self._values):
             if earlier.structure == value.structure:
                 return n
-        _check_type(argument)
+        check_type(argument)
         self._values.append(value)
         self.types.append(argument.data_type)
         return len(self._values) - 1
 
 
 @dataclass(frozen=True)
-class _Function:
+class Function:
     """A function of a query, or one of another one's result."""
 
     node: Node
@@ -364,7 +365,7 @@ class _Function:
     keywords: tuple[tuple[str, Node], ...]
 
 
-def _result_of_equal(function: _Function, node: PlanNode) -> int | None:
+def _result_of_equal(function: Function, node: PlanNode) -> int | None:
     """Find the column of an equal call's result below a node, if only filters and choices of columns are between.
 
     Spark makes two nodes of one function in a condition and in a column. A function that is given one row at a time has
@@ -396,7 +397,7 @@ def _is_same(one: Node, other: Node) -> bool:
     return all(map(_is_same, one.children, other.children))
 
 
-def _read(call: Node, builder: TreeBuilder) -> _Function:
+def read_function(call: Node, builder: TreeBuilder) -> Function:
     """Read a call, with those that its only argument is a call of."""
     chain = [call]
     while len(chain[-1].children) == 1 and chain[-1].children[0].name == "PythonUDF":
@@ -411,7 +412,7 @@ def _read(call: Node, builder: TreeBuilder) -> _Function:
     named = [child for child in chain[-1].children if child.name == "NamedArgumentExpression"]
     plain = tuple(child for child in chain[-1].children if child not in named)
     names = tuple(str(part.fields["name"]) for part in reversed(chain))
-    return _Function(call, names, commands, plain, tuple((str(each.fields["key"]), each.children[0]) for each in named))
+    return Function(call, names, commands, plain, tuple((str(each.fields["key"]), each.children[0]) for each in named))
 
 
 def _command(call: Node, builder: TreeBuilder) -> bytes:
@@ -435,7 +436,7 @@ def _command(call: Node, builder: TreeBuilder) -> bytes:
     return base64.b64decode(facts["command"])
 
 
-def _check_kind(kind: int, node: PlanNode) -> None:
+def check_kind(kind: int, node: PlanNode) -> None:
     """Refuse functions that are left to Spark, all of a kind or all of a session."""
     why = _why_not(kind, node.reading.conf)
     if why is not None:
@@ -461,7 +462,7 @@ def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
     return None
 
 
-def _check_key(key: Node) -> None:
+def check_key(key: Node) -> None:
     """Refuse keys whose equal values may be different ones."""
     name = expression_name(key)
     if not isinstance(key.data_type, _KEY_TYPES):
@@ -470,7 +471,7 @@ def _check_key(key: Node) -> None:
         raise NotTranslatableError(f"{name} has a collation, by which Spark groups here")
 
 
-def _check_type(value: Node) -> None:
+def check_type(value: Node) -> None:
     """Refuse types whose values PySpark converts by more than Arrow tells."""
     for dtype in _types_in(value.data_type):
         if not isinstance(dtype, (*_PLAIN_TYPES, t.ArrayType, t.MapType, t.StructType)):
@@ -492,7 +493,7 @@ def _types_in(dtype: DataType) -> Iterator[DataType]:
                 yield from _types_in(field.dataType)
 
 
-def _settings(node: PlanNode, kind: int, inputs: t.StructType, results: t.StructType) -> PythonSettings:
+def settings_of(node: PlanNode, kind: int, inputs: t.StructType, results: t.StructType) -> PythonSettings:
     """Give what a node's calls depend on besides their functions."""
     conf = node.reading.conf
     zone = conf.get(_ZONE) or str(node.jvm.conf().sessionLocalTimeZone())
@@ -512,7 +513,7 @@ def _named(columns: Sequence[Node]) -> t.StructType:
     return t.StructType([t.StructField(str(each.fields["name"]), each.data_type, each.nullable) for each in columns])
 
 
-def _numbered(types: Iterable[DataType]) -> t.StructType:
+def numbered(types: Iterable[DataType]) -> t.StructType:
     """Name columns as Spark does where it gives them to functions."""
     return t.StructType([t.StructField(f"_{n}", dtype) for n, dtype in enumerate(types)])
 

@@ -117,7 +117,8 @@ def _read_call(
     if function.name == "AggregateExpression":
         if function.fields["isDistinct"]:
             raise NotTranslatableError(f"{function}: distinct values of a window are not computed here")
-        call = FramedAggregate(read_call(function, reader, name), _frame(definition.children[-1], node, order, zone))
+        frame = read_frame(definition.children[-1], node, order, zone)
+        call = FramedAggregate(read_call(function, reader, name), frame)
     elif function.name in FUNCTIONS:
         call = _read_function(function, reader, name, _frame_of(function, definition, node, order, zone))
     else:
@@ -172,10 +173,14 @@ def _frame_of(function: Node, definition: Node, node: Node, order: Sequence[Node
     """Give the frame of a function; any, if the function has one of its own."""
     if function.name != "NthValue":
         return WHOLE_PARTITION
-    return _frame(definition.children[-1], node, order, zone)
+    return read_frame(definition.children[-1], node, order, zone)
 
 
-def _frame(node: Node, window: Node, order: Sequence[Node], zone: str | None) -> Frame:
+def read_frame(node: Node, window: Node, order: Sequence[Node], zone: str | None) -> Frame:
+    """Read the frame of a function.
+
+    Raises ``NotTranslatableError`` if its bounds are not constants.
+    """
     by_range = object_name(node, "frameType") == "RangeFrame"
     bounds: list[float | None] = []
     for bound in node.children:
