@@ -35,7 +35,8 @@ from gpujoin.spark.query.accelerate import rewrite
 from gpujoin.spark.query.plans import PlanNode
 
 ACTIONS = ("collect", "count", "toPandas", "toArrow", "show", "first", "head", "take")
-_OF_PYTHON = ("ArrowEvalPython", "BatchEvalPython", "MapInPandas", "MapInArrow", "FlatMapGroups", "FlatMapCoGroups")
+_OF_PYTHON = ("EvalPython", "AggregatePython", "WindowPython", "InPandas", "InArrow")
+"""In the names of the physical plan's nodes of functions."""
 _OUTCOMES = ("failed", "skipped", "ran here", "fell back", "left to Spark", "without functions")
 
 
@@ -74,7 +75,7 @@ class Planned:
 
     def _note_left(self, frame: DataFrame, explanation: Explanation) -> None:
         plan: Any = frame
-        if any(name in plan._jdf.queryExecution().optimizedPlan().toString() for name in _OF_PYTHON):
+        if any(name in plan._jdf.queryExecution().sparkPlan().toString() for name in _OF_PYTHON):
             self.outcomes["left to Spark"] += 1
             self.reasons.update(str(reason) for reason in explanation.reasons)
 
@@ -87,7 +88,7 @@ def planning_everything(planned: Planned) -> Iterator[None]:
             if hasattr(DataFrame, name):
                 hook = _hook(planned, getattr(DataFrame, name))
                 stack.enter_context(mock.patch.object(DataFrame, name, hook))
-        stack.enter_context(mock.patch.object(island, "_may_top", _may_top))
+        stack.enter_context(mock.patch.object(island, "may_top", _may_top))
         stack.enter_context(mock.patch.object(island, "_pays", return_value=True))
         yield
 

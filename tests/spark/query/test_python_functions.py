@@ -12,7 +12,7 @@ import pandas as pd
 import pyspark
 import pytest
 from pyspark.errors import PySparkException, PythonException
-from pyspark.sql import Column, DataFrame, SparkSession, Window, functions
+from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec, functions
 
 from gpujoin import disable, enable
 from gpujoin.report.explanation import Explanation
@@ -337,38 +337,46 @@ def windowed(spark: SparkSession) -> DataFrame:
 
 
 BEFORE, AFTER = Window.unboundedPreceding, Window.unboundedFollowing
-PARTITION = Window.partitionBy("k")
-ORDER = PARTITION.orderBy(sf.col("id").desc(), "item")
+
+
+def partition() -> WindowSpec:
+    return Window.partitionBy("k")
+
+
+def order() -> WindowSpec:
+    return partition().orderBy(sf.col("id").desc(), "item")
+
+
 WINDOWS: dict[str, Query] = {
     "of partitions": lambda spark: windowed(spark).select(
-        "id", (pandas(f.mean, "double")("id").over(PARTITION) + 1).alias("m"), sf.col("k") * 2
+        "id", (pandas(f.mean, "double")("id").over(partition()) + 1).alias("m"), sf.col("k") * 2
     ),
     "of rows": lambda spark: windowed(spark).select(
         "id",
         "item",
-        pandas(f.shown_in_order, "string")("id").over(ORDER.rowsBetween(-1, 1)),
-        pandas(f.shown_in_order, "string")("id").over(ORDER.rowsBetween(2, 3)),
-        pandas(f.mean, "double")("id").over(ORDER.rowsBetween(BEFORE, 0)),
-        sf.sum("id").over(ORDER),
+        pandas(f.shown_in_order, "string")("id").over(order().rowsBetween(-1, 1)),
+        pandas(f.shown_in_order, "string")("id").over(order().rowsBetween(2, 3)),
+        pandas(f.mean, "double")("id").over(order().rowsBetween(BEFORE, 0)),
+        sf.sum("id").over(order()),
     ),
     "of ordered partitions": lambda spark: windowed(spark).select(
-        "id", "item", pandas(f.shown_in_order, "string")("item").over(ORDER.rowsBetween(BEFORE, AFTER))
+        "id", "item", pandas(f.shown_in_order, "string")("item").over(order().rowsBetween(BEFORE, AFTER))
     ),
     "of ranges": lambda spark: windowed(spark).select(
         "id",
         "item",
-        pandas(f.shown_group, "string")("id").over(PARTITION.orderBy("id").rangeBetween(-3, 2)),
-        pandas(f.shown_group, "string")("id").over(PARTITION.orderBy("day")),
-        pandas(f.shown_group, "string")("id").over(PARTITION.orderBy("day").rangeBetween(0, AFTER)),
+        pandas(f.shown_group, "string")("id").over(partition().orderBy("id").rangeBetween(-3, 2)),
+        pandas(f.shown_group, "string")("id").over(partition().orderBy("day")),
+        pandas(f.shown_group, "string")("id").over(partition().orderBy("day").rangeBetween(0, AFTER)),
     ),
     "of two columns": lambda spark: windowed(spark).select(
-        "id", "item", pandas(f.weighted, "double")(weights="item", values="id").over(ORDER.rowsBetween(-2, 0))
+        "id", "item", pandas(f.weighted, "double")(weights="item", values="id").over(order().rowsBetween(-2, 0))
     ),
     "of arrays": lambda spark: windowed(spark).select(
         "id",
         "item",
-        sf.arrow_udf(f.greatest, "int")("item").over(ORDER.rowsBetween(-2, 0)),
-        sf.arrow_udf(f.greatest, "int")("id").over(ORDER.rowsBetween(BEFORE, AFTER)),
+        sf.arrow_udf(f.greatest, "int")("item").over(order().rowsBetween(-2, 0)),
+        sf.arrow_udf(f.greatest, "int")("id").over(order().rowsBetween(BEFORE, AFTER)),
     ),
     "of all rows": lambda spark: windowed(spark).select(
         "id", "item", pandas(f.mean, "double")("item").over(Window.orderBy("id", "item").rowsBetween(-2, 0))
@@ -381,17 +389,17 @@ WINDOWS: dict[str, Query] = {
         ),
     ),
     "of a function's results": lambda spark: windowed(spark).select(
-        "id", pandas(f.mean, "double")(pandas(f.doubled, "long")("id")).over(PARTITION)
+        "id", pandas(f.mean, "double")(pandas(f.doubled, "long")("id")).over(partition())
     ),
     "below an aggregation": lambda spark: (
         windowed(spark)
-        .withColumn("m", pandas(f.mean, "double")("item").over(PARTITION))
+        .withColumn("m", pandas(f.mean, "double")("item").over(partition()))
         .where("item >= m")
         .groupBy("k")
         .agg(sf.count("*"), sf.max("m"))
     ),
     "of no rows": lambda spark: (
-        windowed(spark).where("id < 0").select(pandas(f.mean, "double")("id").over(ORDER.rowsBetween(-1, 1)))
+        windowed(spark).where("id < 0").select(pandas(f.mean, "double")("id").over(order().rowsBetween(-1, 1)))
     ),
 }
 BRIEF_WINDOWS = ("of partitions", "of rows", "below an aggregation")
@@ -575,9 +583,9 @@ def _raised(frame: DataFrame) -> tuple[str, str]:
 
 
 FAILING_WINDOWS: dict[str, Callable[[], Column]] = {
-    "raises for a partition": lambda: pandas(f.fails_for_group, "double")("id").over(PARTITION),
-    "raises for a frame": lambda: pandas(f.fails_for_group, "double")("id").over(ORDER.rowsBetween(-1, 1)),
-    "gives a text for a frame": lambda: pandas(f.text_of_group, "int")("id").over(ORDER.rowsBetween(-1, 1)),
+    "raises for a partition": lambda: pandas(f.fails_for_group, "double")("id").over(partition()),
+    "raises for a frame": lambda: pandas(f.fails_for_group, "double")("id").over(order().rowsBetween(-1, 1)),
+    "gives a text for a frame": lambda: pandas(f.text_of_group, "int")("id").over(order().rowsBetween(-1, 1)),
 }
 FAILING_COGROUPS = {"a cogroup raises": f.fails_for_cogroup, "a cogroup has other columns": f.other_columns_of_cogroup}
 
@@ -732,8 +740,8 @@ _ROWS_LEFT: dict[str, tuple[Query, str]] = {
     "one group": (lambda spark: joined(spark).groupBy().applyInPandas(f.of_weight, "n long"), "all rows as one group"),
     "several frames of several columns": (
         lambda spark: windowed(spark).select(
-            pandas(f.mean, "double")("id").over(ORDER.rowsBetween(-1, 1)),
-            pandas(f.mean, "double")("item").over(ORDER.rowsBetween(-1, 0)),
+            pandas(f.mean, "double")("id").over(order().rowsBetween(-1, 1)),
+            pandas(f.mean, "double")("item").over(order().rowsBetween(-1, 0)),
         ),
         "over several frames",
     ),
@@ -742,7 +750,7 @@ _ROWS_LEFT: dict[str, tuple[Query, str]] = {
         "weight has type double",
     ),
     "windows without order": (
-        lambda spark: windowed(spark).select(pandas(f.mean, "double")("id").over(PARTITION.rowsBetween(-1, 1))),
+        lambda spark: windowed(spark).select(pandas(f.mean, "double")("id").over(partition().rowsBetween(-1, 1))),
         "without an order by",
     ),
     "cogroups by several types": (
