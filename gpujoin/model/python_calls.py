@@ -80,7 +80,7 @@ class PythonSettings:
 
 @dataclass(frozen=True, eq=False)
 class PythonStep(OneInput):
-    """A node that calls Python functions, for each row once: it is neither computed twice nor for fewer rows."""
+    """A node that calls Python functions: no rewrite has it computed twice for a row, or for other rows than Spark."""
 
 
 @dataclass(frozen=True, eq=False)

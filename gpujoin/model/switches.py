@@ -22,13 +22,14 @@ from gpujoin.model.spec import JoinSpec
 from gpujoin.model.windows import FramedAggregate, WindowFunction
 
 SETTING = "spark.gpujoin.disable"
-SCAN, STREAMS, AS_OF_JOIN = "scan", "streams", "as_of_join"
+SCAN, STREAMS, AS_OF_JOIN, PYTHON = "scan", "streams", "as_of_join", "python"
 _OF_PLAN_NODES = {
     "LogicalRelation": SCAN, "DataSourceV2ScanRelation": SCAN, "Filter": "filter", "Project": "project", "Join": "join",
     "GpuAsOfJoin": AS_OF_JOIN, "Union": "union", "Aggregate": "aggregate", "Expand": "expand", "Window": "window",
     "WindowGroupLimit": "window", "GlobalLimit": "limit", "LocalLimit": "limit", "Offset": "limit",
-    "Generate": "explode", "ArrowEvalPython": "python", "MapInPandas": "python", "MapInArrow": "python",
-    "FlatMapGroupsInPandas": "python", "FlatMapGroupsInArrow": "python",
+    "Generate": "explode", "ArrowEvalPython": PYTHON, "MapInPandas": PYTHON, "MapInArrow": PYTHON,
+    "FlatMapGroupsInPandas": PYTHON, "FlatMapGroupsInArrow": PYTHON, "FlatMapCoGroupsInPandas": PYTHON,
+    "FlatMapCoGroupsInArrow": PYTHON,
 }  # fmt: skip
 """Operations, by the classes of Spark's plan nodes that are read as one."""
 _TABLE_FORMATS = ("delta", "iceberg")

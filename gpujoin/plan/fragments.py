@@ -196,7 +196,10 @@ class ColumnTree(Fragment[ColumnId]):
                 calls = tuple(call.mapped(lambda value: remapped(value, places[0])) for call in node.aggregates)
                 return self.under(dataclasses.replace(node, child=children[0], keys=keys, aggregates=calls))
             case PythonRows() | PythonAggregate() | PythonCogroups() | PythonWindow():
-                selected = inputs[0].select(self.inputs[0].ids)
+                ids = self.inputs[0].ids
+                if len(set(ids)) < len(ids):
+                    raise AssertionError(f"{type(node).__name__} over a column that it is given twice")
+                selected = inputs[0].select(ids)
                 return self.under(dataclasses.replace(node, child=selected.relation))
             case PythonCalls():
                 return self._with_results(node, inputs[0], places[0])

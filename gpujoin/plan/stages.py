@@ -33,6 +33,7 @@ from gpujoin.model.relations import (
     PythonAggregate,
     PythonCogroups,
     PythonRows,
+    PythonStep,
     PythonWindow,
     Relation,
     Scan,
@@ -195,7 +196,9 @@ class _Planner:
         (child,) = tree.inputs
         keys = [child.ids[n] for n in partition]
         below = self._by_buckets(below, keys)
-        if not _together(below, set(keys)):
+        if not keys and isinstance(tree.relation, PythonStep) and not below.in_one_task:
+            below = self.planning.gathered(below.with_columns(child.positions.keys()), child.relation)
+        elif not _together(below, set(keys)):
             brought = self._bring_together(below, keys, child.positions.keys(), child.relation)
             if brought is None:
                 return None

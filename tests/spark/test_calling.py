@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import traceback
@@ -12,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyspark
 import pytest
 from pyspark.serializers import CloudPickleSerializer
@@ -20,13 +22,22 @@ from pyspark.util import PythonEvalType, try_simplify_traceback
 
 from gpujoin.config import Options
 from gpujoin.engine.memory import HostMemory
-from gpujoin.engine.pipeline import run
-from gpujoin.errors import FUNCTIONS_FILE, HostMemoryError, PythonFunctionError
+from gpujoin.engine.pipeline import python_calls, run
+from gpujoin.errors import FUNCTIONS_FILE, GpuJoinError, HostMemoryError, PythonFunctionError
 from gpujoin.model.pipeline import PipelineMetrics
-from gpujoin.model.python_calls import PythonCall, PythonCalls, PythonCogroups, PythonRows, PythonSettings
+from gpujoin.model.python_calls import (
+    GroupedRows,
+    PythonAggregate,
+    PythonCall,
+    PythonCalls,
+    PythonCogroups,
+    PythonRows,
+    PythonSettings,
+)
 from gpujoin.model.relations import ConstantTable, ExchangeSource, Limit, Output, Relation, column
 from gpujoin.spark.compat import arrow_type
 from gpujoin.spark.failures import _is_our_traceback
+from gpujoin.spark.worker import calling
 from gpujoin.spark.worker.calling import PySparkCaller
 from gpujoin.spark.worker.task import enter, with_errors_of_functions
 
@@ -322,6 +333,54 @@ def test_a_function_of_cogroups_is_given_the_rows_of_both(tmp_path: Path, budget
     assert sorted(zip(results["n"].to_pylist(), results["total"].to_pylist(), strict=True)) == [
         (1, -8.0), (2, -5.0), (11, -1.0), (20, 20.0),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("most", [1, 40, 200])
+def test_rows_of_more_bytes_than_a_batch_holds_are_cut_between_groups(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    pieces = pa.Table.from_batches(
+        [KEYED.slice(n, 2).append_column("s", pa.array(["x" * 20] * min(2, 7 - n))) for n in range(0, 7, 2)]
+    )
+    groups: list[list[Any]] = []
+
+    class Noting(PySparkCaller):
+        def of_inputs(self, node: Any, rows: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
+            for each in rows:
+                groups.append(list(each.bounds))
+                sums = [
+                    pc.sum(each.rows["v"].slice(start, end - start)).as_py()
+                    for start, end in itertools.pairwise(each.bounds)
+                ]
+                yield pa.RecordBatch.from_arrays([pa.array(sums)], schema=node.results)
+
+    call = PythonCall(("f",), (b"",), (0,), (), "a0", pa.float64())
+    settings = PythonSettings(0, "", "", (), 10, 1 << 20)
+    node = PythonAggregate(ExchangeSource(0, pieces.schema), (0,), (1, 2), (call,), settings)
+    expected = dict(zip([None, 1, 3], [34.0, 20.0, 73.0], strict=True))
+    monkeypatch.setattr(python_calls, "_MOST_BYTES", most)
+    rows = pa.Table.from_batches(run(node, {0: pieces.to_batches()}, caller=Noting(0)))
+    assert dict(zip(rows["k"].to_pylist(), rows["a0"].to_pylist(), strict=True)) == expected
+    assert len(groups) == {1: 3, 40: 3, 200: 1}[most]
+
+
+def test_results_are_brought_together_up_to_some_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "_TOGETHER_BYTES", 100)
+    batch = pa.RecordBatch.from_pydict({"x": [1.0] * 5})
+    sizes = [each.num_rows for each in calling._together(iter([batch] * 64), lambda schema: None)]
+    assert sum(sizes) == 320
+    assert max(sizes) == 15
+
+
+def test_results_that_cannot_be_converted_here_are_no_error_of_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise pa.ArrowInvalid("offset overflow")
+
+    monkeypatch.setattr(calling, "conform", fails)
+    node = of_rows(counted, ConstantTable.from_batch(ROWS), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF)
+    with pytest.raises(GpuJoinError, match="offset overflow") as raised:
+        list(run(node, caller=PySparkCaller(0)))
+    assert not isinstance(raised.value, PythonFunctionError)
 
 
 def test_a_function_of_groups_is_given_the_key() -> None:

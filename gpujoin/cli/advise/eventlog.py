@@ -41,7 +41,8 @@ _PYTHON = frozenset({"ArrowEvalPython", "BatchEvalPython"})
 _NOT_HERE = {
     "MapInPandas": "mapInPandas", "PythonMapInArrow": "mapInArrow", "MapInArrow": "mapInArrow",
     "FlatMapGroupsInPandas": "applyInPandas", "FlatMapGroupsInArrow": "applyInArrow",
-    "FlatMapCoGroupsInPandas": "applyInPandas", "AggregateInPandas": "a Python aggregate function",
+    "FlatMapCoGroupsInPandas": "applyInPandas", "FlatMapCoGroupsInArrow": "applyInArrow",
+    "AggregateInPandas": "a Python aggregate function",
     "ArrowAggregatePython": "a Python aggregate function", "WindowInPandas": "a Python UDF over a window",
     "ArrowWindowPython": "a Python UDF over a window", "SerializeFromObject": "rows of an RDD or a typed Dataset",
     "Sample": "the sample",

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, PythonFunctionError, RelationError
-from gpujoin.model.hostgather import take
+from gpujoin.model.hostgather import own_bytes, row_bytes, take
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.python_calls import GroupedRows, PythonAggregate, PythonCogroups, PythonRows, PythonWindow
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     from gpujoin.model.pipeline import PipelineMetrics
     from gpujoin.model.python_calls import PythonCaller, PythonCalls, PythonSettings
+
+
+_MOST_BYTES = 1 << 30
+"""Bytes of rows that become one batch: 32-bit offsets of texts and lists reach to twice as many."""
 
 
 class CallingRun:
@@ -54,21 +58,25 @@ class CallingRun:
         if self._caller is None:
             raise RelationError("nothing was given to run() that calls Python functions")
         pending: deque[pa.RecordBatch] = deque()
+
+        def groups(keys: tuple[int, ...], within: int | None = None) -> Iterator[GroupedRows]:
+            return _groups(keys, node.child.schema, pieces, backend, piece_bytes, within)
+
         inputs: Iterator[Any]
         rows: Iterator[pa.RecordBatch]
         if isinstance(node, PythonAggregate):
-            inputs = _inputs_of_groups(node, _groups(node, node.keys, pieces, backend, piece_bytes), pending)
+            inputs = _inputs_of_groups(node, groups(node.keys), pending)
             results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         elif isinstance(node, PythonWindow):
-            inputs = _inputs_of_windows(node, pieces, backend, piece_bytes, pending)
+            inputs = _inputs_of_windows(node, groups(node.keys, node.order), pending)
             results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         elif isinstance(node, PythonCogroups):
             inputs = _cogroups(node, pieces, backend, piece_bytes)
             rows = self._results(partial(self._caller.of_cogroups, node), inputs, node.settings)
         elif isinstance(node, PythonRows) and node.keys is not None:
-            inputs = _groups(node, node.keys, pieces, backend, piece_bytes)
+            inputs = groups(node.keys)
             rows = self._results(partial(self._caller.of_groups, node), inputs, node.settings)
         elif isinstance(node, PythonRows):
             inputs = _batches(node, pieces, backend, piece_bytes)
@@ -139,84 +147,107 @@ def _batches(node: PythonRows, pieces: Iterator[Any], backend: Any, piece_bytes:
 
 
 def _groups(
-    node: PythonRows | PythonAggregate, keys: tuple[int, ...], pieces: Iterator[Any], backend: Any, piece_bytes: int
+    keys: tuple[int, ...],
+    schema: pa.Schema,
+    pieces: Iterator[Any],
+    backend: Any,
+    piece_bytes: int,
+    within: int | None = None,
 ) -> Iterator[GroupedRows]:
-    """Give the rows of pieces that have whole groups, those of each group one after another."""
-    for rows in _whole_groups(node.child.schema, pieces, backend, piece_bytes):
-        if keys:
-            order, bounds = _by_keys(keys, rows)
-            yield GroupedRows(_ordered(rows, order), bounds.tolist())
-        else:
-            yield GroupedRows(rows, (0, rows.num_rows))
+    """Give the rows of pieces that have whole groups, those of each group one after another, ordered ``within`` it."""
+    for piece in pieces:
+        rows = pa.Table.from_batches(list(backend.give_out(piece, schema, piece_bytes)), schema)
+        if not rows.num_rows:
+            continue
+        order, bounds = _by_keys(keys, rows, within)
+        is_small = own_bytes(rows) <= _MOST_BYTES
+        batches = (rows.combine_chunks() if is_small else rows).to_batches()
+        ranges = [(0, len(bounds) - 1)] if is_small else _ranges(batches, order, bounds)
+        for first, last in ranges:
+            own = bounds[first : last + 1]
+            yield GroupedRows(_gathered(batches, order[own[0] : own[-1]]), (own - own[0]).tolist())
 
 
 def _cogroups(
     node: PythonCogroups, pieces: Iterator[Any], backend: Any, piece_bytes: int
 ) -> Iterator[tuple[GroupedRows, GroupedRows]]:
-    """Give the rows of both inputs, those of each group one after another."""
-    for rows in _whole_groups(node.child.schema, pieces, backend, piece_bytes):
-        order, bounds = _by_keys(node.keys, rows)
-        is_right = rows.column(node.side).to_numpy(zero_copy_only=False)[order]
+    """Give the rows of the left and of the right input, those of each group one after another."""
+    for each in _groups(node.keys, node.child.schema, pieces, backend, piece_bytes):
+        is_right = each.rows.column(node.side).to_numpy(zero_copy_only=False)
+        bounds = np.array(each.bounds)
         right_before = np.concatenate([[0], np.cumsum(is_right)])[bounds]
-        right = GroupedRows(_ordered(rows.select(list(node.right)), order[is_right]), right_before.tolist())
-        left = GroupedRows(_ordered(rows.select(list(node.left)), order[~is_right]), (bounds - right_before).tolist())
-        yield left, right
-
-
-def _whole_groups(schema: pa.Schema, pieces: Iterator[Any], backend: Any, piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    for piece in pieces:
-        rows = pa.Table.from_batches(list(backend.give_out(piece, schema, piece_bytes)), schema)
-        batches = rows.combine_chunks().to_batches()
-        if len(batches) > 1:  # a column of texts or bytes has more of them than 32-bit offsets reach
-            raise GpuJoinError(
-                f"{rows.num_rows:,} rows of groups that came together have more bytes than a batch holds"
-            )
-        yield from batches
-
-
-def _inputs_of_windows(
-    node: PythonWindow, pieces: Iterator[Any], backend: Any, piece_bytes: int, pending: deque[pa.RecordBatch]
-) -> Iterator[GroupedRows]:
-    """Give what the functions of a window take, and keep the rows that they are of."""
-    for rows in _whole_groups(node.child.schema, pieces, backend, piece_bytes):
-        if node.keys or node.order is not None:
-            order, bounds = _by_keys(node.keys, rows, node.order)
-            ordered, starts = _ordered(rows, order), bounds.tolist()
-        else:
-            ordered, starts = rows, [0, rows.num_rows]
-        pending.append(ordered)
-        yield GroupedRows(ordered.select(list(node.inputs)), starts)
+        left = _gathered([each.rows.select(list(node.left))], np.flatnonzero(~is_right))
+        right = _gathered([each.rows.select(list(node.right))], np.flatnonzero(is_right))
+        yield GroupedRows(left, (bounds - right_before).tolist()), GroupedRows(right, right_before.tolist())
 
 
 def _by_keys(
-    keys: tuple[int, ...], rows: pa.RecordBatch, within: int | None = None
+    keys: tuple[int, ...], rows: pa.Table, within: int | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Sort rows by their keys, and those of a group by the column ``within``.
 
     Gives their order, and in it the place of each group's first row, and their number.
     """
-    codes = pa.table({})
+    columns: dict[str, pa.ChunkedArray] = {}
     if keys:
-        pairs = tuple(KeyPair(key, key, NullEquality.EQUAL) for key in keys)
-        codec = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), rows.schema, rows.schema)
-        codes = codec.codes(pa.Table.from_batches([rows]), Side.LEFT)
-        codes = codes.rename_columns([f"k{n}" for n in range(codes.num_columns)])
-    columns = dict(zip(codes.column_names, codes.columns, strict=True))
+        own = rows.select(list(keys))
+        pairs = tuple(KeyPair(n, n, NullEquality.EQUAL) for n in range(len(keys)))
+        codes = KeyCodec.from_spec(JoinSpec(JoinType.INNER, pairs), own.schema, own.schema).codes(own, Side.LEFT)
+        columns = {f"k{n}": column for n, column in enumerate(codes.columns)}
+    coded = list(columns.values())
     if within is not None:
         columns["within"] = rows.column(within)
+    if not columns:
+        return np.arange(rows.num_rows), np.array([0, rows.num_rows])
     order = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
     is_first = np.zeros(len(order), np.bool_)
-    is_first[:1] = True
-    for column in codes.columns:
+    is_first[0] = True
+    for column in coded:
         values = pc.take(column, order).combine_chunks()
         same = pc.equal(values[:-1], values[1:]).to_numpy(zero_copy_only=False)
         is_first[1:] |= ~same
     return order.to_numpy().astype(np.int64), np.append(np.flatnonzero(is_first), len(order))
 
 
-def _ordered(rows: pa.RecordBatch, order: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    places = pa.array(order)
-    return pa.RecordBatch.from_arrays([take(column, places) for column in rows.columns], schema=rows.schema)
+def _ranges(
+    batches: list[pa.RecordBatch], order: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, int]]:
+    """Divide groups into ranges of about as many bytes as a batch may have, or of one group that is larger."""
+    sizes = np.concatenate([_row_sizes(batch) for batch in batches])[order]
+    before = np.concatenate([[0], np.cumsum(sizes)])[bounds]
+    first = 0
+    while first < len(bounds) - 1:
+        last = max(first + 1, int(np.searchsorted(before, before[first] + _MOST_BYTES, "right")) - 1)
+        yield first, last
+        first = last
+
+
+def _row_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        of_column = row_bytes(column)
+        if of_column is not None:
+            sizes += of_column
+    return sizes
+
+
+def _gathered(batches: list[pa.RecordBatch], places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Gather rows of batches by their places in all of them."""
+    if len(batches) == 1:
+        return _taken(batches[0], places)
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+    of_batch = np.searchsorted(starts, places, "right") - 1
+    by_batch = np.argsort(of_batch, kind="stable")
+    parts = [_taken(batch, places[of_batch == n] - starts[n]) for n, batch in enumerate(batches)]
+    back = np.empty(len(places), np.int64)
+    back[by_batch] = np.arange(len(places))
+    columns = [pa.concat_arrays(each) for each in zip(*(part.columns for part in parts), strict=True)]
+    return _taken(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), back)
+
+
+def _taken(rows: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    row_numbers = pa.array(places)
+    return pa.RecordBatch.from_arrays([take(column, row_numbers) for column in rows.columns], schema=rows.schema)
 
 
 def _inputs_of_groups(
@@ -224,13 +255,18 @@ def _inputs_of_groups(
 ) -> Iterator[GroupedRows]:
     """Give what the functions of a node take, and keep the keys of the groups."""
     for each in groups:
-        first = pa.array(each.bounds[:-1], pa.int64())
         keys = each.rows.select(list(node.keys))
-        if node.keys:
-            keys = pa.RecordBatch.from_arrays([take(column, first) for column in keys.columns], schema=keys.schema)
-        else:
-            keys = keys.slice(0, len(first))
-        pending.append(keys)
+        first = np.array(each.bounds[:-1])
+        pending.append(_taken(keys, first) if node.keys else keys.slice(0, len(first)))
+        yield GroupedRows(each.rows.select(list(node.inputs)), each.bounds)
+
+
+def _inputs_of_windows(
+    node: PythonWindow, partitions: Iterator[GroupedRows], pending: deque[pa.RecordBatch]
+) -> Iterator[GroupedRows]:
+    """Give what the functions of a window take, and keep the rows that they are of."""
+    for each in partitions:
+        pending.append(each.rows)
         yield GroupedRows(each.rows.select(list(node.inputs)), each.bounds)
 
 

@@ -238,12 +238,14 @@ def arrange(
     small = island.work_bytes <= (options.scan_one_task_bytes if local else options.scan_task_bytes)
     if calls:  # a function holds Python's interpreter, so that threads of one task call none at the same time
         staged = _in_stages(island, options, limits)
-        return staged or _one_task(island, options, limits, cores if local else 1)
-    if local and small and not _may_stream(island):
+        if staged is not None:
+            return staged
+    elif local and small and not _may_stream(island):
         return _one_task(island, options, limits, cores)
-    staged = _in_stages(island, options, limits)
-    if staged is not None and (not small or _reads_little(island, staged)):
-        return staged
+    else:
+        staged = _in_stages(island, options, limits)
+        if staged is not None and (not small or _reads_little(island, staged)):
+            return staged
     if local or small or (options.strategy is not Strategy.AUTO and island.joins):
         return _one_task(island, options, limits, cores if local else 1)
     return Reason(

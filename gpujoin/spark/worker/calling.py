@@ -7,6 +7,7 @@ PySpark reads pickled functions and makes of them one function from Arrow batche
 from __future__ import annotations
 
 import itertools
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,13 @@ if TYPE_CHECKING:
     _BatchFunction = Callable[[Iterator[Any]], Iterator[pa.RecordBatch]]
 
 
+_LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+"""Layouts that say the same: PySpark gives one where another is declared (`SQL_GROUPED_AGG_PANDAS_ITER_UDF`)."""
 _TOGETHER = 1024
 """Results of at most so many groups are brought together; a concatenation of them takes less than one call."""
 _TOGETHER_ROWS = 1 << 14
+_TOGETHER_BYTES = 1 << 24
+"""Offsets of texts and lists reach to many times as many."""
 
 
 class PySparkCaller:
@@ -57,21 +62,21 @@ class PySparkCaller:
     def results(self, node: PythonCalls, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the functions of a node for batches of its inputs; see `gpujoin.model.python_calls`."""
         inputs, results = _schemas(node.settings)
-        arguments = (conform(batch, inputs) for batch in batches)
+        arguments = (_conformed(batch, inputs) for batch in batches)
         for batch in self._function(node.settings, _calls(node.calls))(arguments):
             _check(batch.schema, results)
-            yield conform(batch, node.results)
+            yield _conformed(batch, node.results)
 
     def rows(self, node: PythonRows, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for batches of its input; see `gpujoin.model.python_calls`."""
         inputs, _ = _schemas(node.settings)
-        return self._rows(node, (_as_struct(conform(batch, inputs)) for batch in batches))
+        return self._rows(node, (_as_struct(_conformed(batch, inputs)) for batch in batches))
 
     def of_groups(self, node: PythonRows, groups: Iterator[GroupedRows]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node for each group of rows; see `gpujoin.model.python_calls`."""
         inputs, _ = _schemas(node.settings)
         if node.settings.kind == PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF:
-            pieces = (GroupedRows(conform(each.rows, inputs), each.bounds) for each in groups)
+            pieces = (GroupedRows(_conformed(each.rows, inputs), each.bounds) for each in groups)
             return _flat(node, _frame_function(node).results(pieces))
         return self._rows(node, _batches_of_groups(groups, inputs, node.settings, _as_struct))
 
@@ -95,7 +100,7 @@ class PySparkCaller:
         inputs, results = _schemas(node.settings)
         batches = self._function(node.settings, _calls(node.calls))(_batches_of_groups(groups, inputs, node.settings))
         for batch in _together(batches, lambda schema: _check(schema, results)):
-            yield conform(batch, node.results)
+            yield _conformed(batch, node.results)
 
     def _rows(self, node: PythonRows | PythonCogroups, inputs: Iterator[Any]) -> Iterator[pa.RecordBatch]:
         """Call the function of a node, which gives rows as structs."""
@@ -141,7 +146,23 @@ def _flat(node: PythonRows | PythonCogroups, batches: Iterator[pa.RecordBatch]) 
     """Give rows that come as structs."""
     _, results = _schemas(node.settings)
     for structs in _together(batches, lambda schema: _check(pa.schema(list(schema.field(0).type)), results)):
-        yield conform(pa.RecordBatch.from_struct_array(structs.column(0)), node.schema)
+        with _own_work():
+            rows = pa.RecordBatch.from_struct_array(structs.column(0))
+        yield _conformed(rows, node.schema)
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Give a batch in a schema; that this fails is no error of the function's."""
+    with _own_work():
+        return conform(batch, schema)
+
+
+@contextmanager
+def _own_work() -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowException as problem:
+        raise GpuJoinError(f"rows of Python functions cannot be converted: {problem}") from problem
 
 
 def _calls(calls: Sequence[PythonCall]) -> list[_Call]:
@@ -165,7 +186,7 @@ def _batches_of(
     form: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     """Give the rows of each group in batches; of a group without rows, which a cogroup may have, one without rows."""
-    rows = conform(groups.rows, schema)
+    rows = _conformed(groups.rows, schema)
     if form is not None:
         rows = form(rows)
     by_size = max(1, int(rows.num_rows * settings.batch_bytes / max(1, rows.nbytes)))
@@ -184,18 +205,19 @@ def _together(batches: Iterator[pa.RecordBatch], check: Callable[[pa.Schema], No
     Each schema is checked once, as soon as it comes.
     """
     buffered: list[pa.RecordBatch] = []
-    most, rows = 1, 0
+    most, rows, nbytes = 1, 0, 0
     for batch in batches:
         if buffered and batch.schema != buffered[0].schema:
             yield _concatenated(buffered)
-            buffered, rows = [], 0
+            buffered, rows, nbytes = [], 0, 0
         if not buffered:
             check(batch.schema)
         buffered.append(batch)
         rows += batch.num_rows
-        if len(buffered) >= most or rows >= _TOGETHER_ROWS:
+        nbytes += batch.nbytes
+        if len(buffered) >= most or rows >= _TOGETHER_ROWS or nbytes >= _TOGETHER_BYTES:
             yield _concatenated(buffered)
-            buffered, rows, most = [], 0, min(2 * most, _TOGETHER)
+            buffered, rows, nbytes, most = [], 0, 0, min(2 * most, _TOGETHER)
     if buffered:
         yield _concatenated(buffered)
 
@@ -203,7 +225,8 @@ def _together(batches: Iterator[pa.RecordBatch], check: Callable[[pa.Schema], No
 def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    columns = [pa.concat_arrays(columns) for columns in zip(*(batch.columns for batch in batches), strict=True)]
+    with _own_work():
+        columns = [pa.concat_arrays(columns) for columns in zip(*(batch.columns for batch in batches), strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
 
 
@@ -245,6 +268,8 @@ def _is_same(actual: pa.DataType, expected: pa.DataType) -> bool:
     """Whether Spark reads values of both types as one; names of time zones are labels."""
     if pat.is_timestamp(actual) and pat.is_timestamp(expected):
         return bool(actual.unit == expected.unit and (actual.tz is None) is (expected.tz is None))
+    if _LARGE.get(actual, actual) == _LARGE.get(expected, expected) and not actual.num_fields:
+        return True
     if actual.id != expected.id or actual.num_fields != expected.num_fields:
         return False
     if pat.is_map(actual):

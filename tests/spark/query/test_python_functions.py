@@ -15,9 +15,11 @@ from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec, functions
 
 from gpujoin import disable, enable
+from gpujoin.model.switches import node_switch
 from gpujoin.report.explanation import Explanation
 from gpujoin.report.operations import OperationKind
 from gpujoin.spark.query.accelerate import Purpose, rewrite
+from gpujoin.spark.query.trees.python_calls import CALLS, ROWS
 from tests.spark.query import python_functions as f
 from tests.spark.query.bulk import NESTED
 from tests.spark.query.queries import EXCHANGED, FORCED, check_all
@@ -326,6 +328,40 @@ def test_more_aggregate_functions_are_called_within_islands(tables: SparkSession
     frame = AGGREGATES[name](tables)
     assert run_here(frame)
     check_all({name: frame}, empty=["of no rows by a key"])
+
+
+@silent
+def test_a_subquery_of_a_function_over_no_rows_is_null(tables: SparkSession) -> None:
+    """An aggregation without keys has no row then, if its functions are Python's; a scalar subquery is null."""
+    tables.udf.register("mean_", pandas(f.mean, "double"))
+    frame = tables.sql(
+        "select s.id from sales s join items i on s.k = i.k"
+        " where coalesce((select mean_(n.item) from items n where n.item < 0), 0D) < i.item"
+    )
+    expected = sorted(map(tuple, frame.collect()))
+    enable(tables)
+    try:
+        assert sorted(map(tuple, frame.select("*").collect())) == expected != []
+    finally:
+        disable(tables)
+
+
+@pytest.mark.parametrize("spark", [EXCHANGED], indirect=True, ids=["exchanged"])
+def test_rows_of_one_group_are_read_by_several_tasks(tables: SparkSession) -> None:
+    assert "sent to 1 task" in str(explained(AGGREGATES["of all rows"](tables)))
+
+
+@silent
+def test_functions_of_groups_are_switched_off_with_all_others(tables: SparkSession) -> None:
+    assert {node_switch(name) for name in (*ROWS, CALLS)} == {"python"}
+    frames = [AGGREGATES["several"](tables), WINDOWS["of rows"](tables), OF_ROWS["of cogroups"](tables)]
+    assert all(map(run_here, frames))
+    tables.conf.set("spark.gpujoin.disable", "python")
+    try:
+        assert not any(map(run_here, frames))
+        assert all("python is switched off" in str(explained(frame)) for frame in frames)
+    finally:
+        tables.conf.unset("spark.gpujoin.disable")
 
 
 # -- windows -----------------------------------------------------------------------------------------------------------
@@ -738,6 +774,40 @@ _ROWS_LEFT: dict[str, tuple[Query, str]] = {
         "weight has type double",
     ),
     "one group": (lambda spark: joined(spark).groupBy().applyInPandas(f.of_weight, "n long"), "all rows as one group"),
+    "sorted rows of cogroups": (
+        lambda spark: (
+            spark.table("sales")
+            .repartition("k")
+            .sortWithinPartitions("k", "id")
+            .groupBy("k")
+            .cogroup(spark.table("items").groupBy("k"))
+            .applyInPandas(f.sizes, "n long, m long, columns string")
+        ),
+        "are sorted below it",
+    ),
+    "sorted rows of aggregates": (
+        lambda spark: (
+            joined(spark)
+            .repartition("k")
+            .sortWithinPartitions("k", "id")
+            .where("id > 0")
+            .groupBy("k")
+            .agg(pandas(f.mean, "double")("id"))
+        ),
+        "are sorted below it",
+    ),
+    "cached rows in an order": (
+        lambda spark: (
+            spark.table("sales")
+            .repartition("k")
+            .sortWithinPartitions("k", "id")
+            .cache()
+            .join(spark.table("items").hint("broadcast"), "k")
+            .groupBy("k")
+            .agg(pandas(f.mean, "double")("id"))
+        ),
+        "are sorted below it",
+    ),
     "several frames of several columns": (
         lambda spark: windowed(spark).select(
             pandas(f.mean, "double")("id").over(order().rowsBetween(-1, 1)),

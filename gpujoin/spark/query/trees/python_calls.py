@@ -29,6 +29,7 @@ from gpujoin.model.python_calls import (
 )
 from gpujoin.model.relations import Output, Project, Union
 from gpujoin.model.relations import column as column_at
+from gpujoin.model.switches import PYTHON
 from gpujoin.report.parts import expression_name
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.compat import arrow_type
@@ -159,6 +160,8 @@ def python_aggregate(
     builder: TreeBuilder, node: PlanNode, aggregation: ReadAggregate, required: frozenset[int]
 ) -> Fragment:
     """Call the functions of an ``Aggregate`` for each group of its input."""
+    builder.check_switches(node, PYTHON)
+    check_unsorted(node.children[0])
     kind, functions = _of_aggregation(aggregation, node)
     programs = [read_function(function, builder) for function in functions]
     if any(len(each.names) > 1 for each in programs):
@@ -183,6 +186,8 @@ def python_aggregate(
     if kind in _AGGREGATES_ALONE and len(calls) > 1:
         raise NotTranslatableError("several functions of groups that are given an iterator are not called here")
     keys = tuple(Output(f"k{n}", reader(key)) for n, key in enumerate(aggregation.keys))
+    if not keys and not inputs.outputs:
+        raise NotTranslatableError("functions of nothing are not called here for all rows as one group")
     settings = settings_of(node, kind, numbered(inputs.types), numbered(types))
     relation = PythonAggregate(
         Project(below.relation, (*keys, *inputs.outputs)),
@@ -208,6 +213,7 @@ def python_rows(builder: TreeBuilder, node: PlanNode) -> Fragment:
     keys: tuple[int, ...] | None = None
     arguments: tuple[int, ...] = (0,)
     if "groupingAttributes" in node.fields:
+        check_unsorted(child)
         columns, keys, arguments = _of_groups(node.expressions("groupingAttributes"), child)
     elif node.fields["isBarrier"] or node.jvm.profile().isDefined():
         raise NotTranslatableError("Spark runs functions that ask for barriers or resources")
@@ -225,6 +231,8 @@ def _cogroups(builder: TreeBuilder, node: PlanNode, call: Node, kind: int) -> Fr
     """Call the function of a node for the rows of both inputs with equal keys."""
     (function,) = read_function(call, builder).commands
     counts = (int(node.fields["leftGroupingLen"]), int(node.fields["rightGroupingLen"]))
+    for child in node.children:
+        check_unsorted(child)
     keys = [child.output[:count] for child, count in zip(node.children, counts, strict=True)]
     layouts = [_of_groups(own, child) for own, child in zip(keys, node.children, strict=True)]
     if [key.data_type for key in keys[0]] != [key.data_type for key in keys[1]]:
@@ -295,7 +303,7 @@ def _of_aggregation(aggregation: ReadAggregate, node: PlanNode) -> tuple[int, li
     kinds = {int(each.fields["evalType"]) if each.name == "PythonUDAF" else None for each in functions}
     kind = kinds.pop()
     if kinds or kind not in _AGGREGATES:
-        raise NotTranslatableError("Spark runs Python functions of groups of several kinds")
+        raise NotTranslatableError("Spark runs aggregate functions that are not all Python's, and of one kind")
     assert kind is not None
     check_kind(kind, node)
     for each in aggregation.aggregates:
@@ -460,6 +468,16 @@ def _why_not(kind: int, conf: Mapping[str, str]) -> str | None:
     if int(conf["spark.sql.execution.arrow.maxRecordsPerBatch"]) <= 0:
         return "batches are of any size by spark.sql.execution.arrow.maxRecordsPerBatch"
     return None
+
+
+def check_unsorted(plan: PlanNode) -> None:
+    """Refuse rows of groups that are sorted somewhere below: Spark keeps their order where it does not exchange them.
+
+    So are rows that are cached in an order.
+    """
+    for node in plan.walk():
+        if node.name == "Sort" or (node.name == "InMemoryRelation" and node.jvm.outputOrdering().nonEmpty()):
+            raise NotTranslatableError("rows of groups are sorted below it, an order that Spark may keep")
 
 
 def check_key(key: Node) -> None:

@@ -25,6 +25,7 @@ from gpujoin.model.jointype import Side
 from gpujoin.model.python_calls import PythonCall, PythonWindow
 from gpujoin.model.relations import Output, Project, Relation, Window
 from gpujoin.model.relations import column as column_at
+from gpujoin.model.switches import PYTHON
 from gpujoin.model.windows import AnyWindowCall, Frame, FramedAggregate, WindowCall, WindowFunction
 from gpujoin.spark.catalyst.nodes import NotTranslatableError
 from gpujoin.spark.query.trees.builder import (
@@ -40,6 +41,7 @@ from gpujoin.spark.query.trees.python_calls import (
     check_key,
     check_kind,
     check_type,
+    check_unsorted,
     numbered,
     read_function,
     settings_of,
@@ -71,6 +73,8 @@ def any_window(builder: TreeBuilder, node: PlanNode, required: frozenset[int]) -
 
 
 def _python_window(builder: TreeBuilder, node: PlanNode, named: Sequence[Node], required: frozenset[int]) -> Fragment:
+    builder.check_switches(node, PYTHON)
+    check_unsorted(node.children[0])
     windows = [part for each in named for part in each.walk() if part.name == "WindowExpression"]
     kind, functions = _functions(windows, node)
     programs = [read_function(function, builder) for function in functions]

@@ -29,6 +29,7 @@ from gpujoin.plan.ranges import all_of
 from gpujoin.spark.catalyst.nodes import Node, NotTranslatableError
 from gpujoin.spark.catalyst.traits import arrow_of
 from gpujoin.spark.catalyst.translate import refuse_replaced, subquery_in
+from gpujoin.spark.query.aggregates import read_aggregate
 from gpujoin.spark.query.plans import PlanNode, first_alike, subquery_plan
 from gpujoin.spark.query.trees.builder import ColumnReader, Fragment, TreeBuilder, counting_column
 
@@ -143,9 +144,15 @@ def _value(builder: TreeBuilder, subquery: Node) -> Fragment:
 
 
 def _has_one_row(plan: PlanNode) -> bool:
+    """Whether a plan is an aggregation without keys, which has one row whatever its input.
+
+    One of Python functions has none over no rows.
+    """
     while plan.name == "Project":
         plan = plan.children[0]
-    return plan.name == "Aggregate" and not plan.expressions("groupingExpressions")
+    if plan.name != "Aggregate" or plan.expressions("groupingExpressions"):
+        return False
+    return not read_aggregate(plan).calls_functions
 
 
 def _beside(left: Fragment, right: Fragment) -> Fragment:
