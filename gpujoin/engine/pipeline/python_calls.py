@@ -165,7 +165,7 @@ def _groups(
         ranges = [(0, len(bounds) - 1)] if is_small else _ranges(batches, order, bounds)
         for first, last in ranges:
             own = bounds[first : last + 1]
-            yield GroupedRows(_gathered(batches, order[own[0] : own[-1]]), (own - own[0]).tolist())
+            yield GroupedRows(_gather(batches, order[own[0] : own[-1]]), (own - own[0]).tolist())
 
 
 def _cogroups(
@@ -176,8 +176,8 @@ def _cogroups(
         is_right = each.rows.column(node.side).to_numpy(zero_copy_only=False)
         bounds = np.array(each.bounds)
         right_before = np.concatenate([[0], np.cumsum(is_right)])[bounds]
-        left = _gathered([each.rows.select(list(node.left))], np.flatnonzero(~is_right))
-        right = _gathered([each.rows.select(list(node.right))], np.flatnonzero(is_right))
+        left = _gather([each.rows.select(list(node.left))], np.flatnonzero(~is_right))
+        right = _gather([each.rows.select(list(node.right))], np.flatnonzero(is_right))
         yield GroupedRows(left, (bounds - right_before).tolist()), GroupedRows(right, right_before.tolist())
 
 
@@ -231,21 +231,21 @@ def _row_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return sizes
 
 
-def _gathered(batches: list[pa.RecordBatch], places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def _gather(batches: list[pa.RecordBatch], places: npt.NDArray[np.int64]) -> pa.RecordBatch:
     """Gather rows of batches by their places in all of them."""
     if len(batches) == 1:
-        return _taken(batches[0], places)
+        return _take_rows(batches[0], places)
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     of_batch = np.searchsorted(starts, places, "right") - 1
     by_batch = np.argsort(of_batch, kind="stable")
-    parts = [_taken(batch, places[of_batch == n] - starts[n]) for n, batch in enumerate(batches)]
+    parts = [_take_rows(batch, places[of_batch == n] - starts[n]) for n, batch in enumerate(batches)]
     back = np.empty(len(places), np.int64)
     back[by_batch] = np.arange(len(places))
     columns = [pa.concat_arrays(each) for each in zip(*(part.columns for part in parts), strict=True)]
-    return _taken(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), back)
+    return _take_rows(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), back)
 
 
-def _taken(rows: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def _take_rows(rows: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
     row_numbers = pa.array(places)
     return pa.RecordBatch.from_arrays([take(column, row_numbers) for column in rows.columns], schema=rows.schema)
 
@@ -257,7 +257,7 @@ def _inputs_of_groups(
     for each in groups:
         keys = each.rows.select(list(node.keys))
         first = np.array(each.bounds[:-1])
-        pending.append(_taken(keys, first) if node.keys else keys.slice(0, len(first)))
+        pending.append(_take_rows(keys, first) if node.keys else keys.slice(0, len(first)))
         yield GroupedRows(each.rows.select(list(node.inputs)), each.bounds)
 
 
