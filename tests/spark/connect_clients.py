@@ -262,6 +262,15 @@ class Clients:
             thread.join()
         return {"outcomes": sorted(map(json.dumps, outcomes))}
 
+    def ended(self) -> dict[str, Any]:
+        """How many sessions have run a query and ended."""
+        count = 12
+        for _ in range(count):
+            spark = self.session()
+            spark.sql(QUERIES["top"]).collect()
+            spark.stop()
+        return {"count": count}
+
     def functions(self) -> dict[str, Any]:
         """Rows of queries with Python functions of the client's."""
 

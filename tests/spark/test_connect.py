@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.spark.processes import descendants, is_java
 from tests.brief import brief, each_once
 from tests.spark.connect_server import HANGS
 
@@ -40,6 +43,7 @@ SERVED = {
     "test_what_is_observed": "observed",
     "test_interrupted_operations_end": "interrupted",
     "test_clients_at_once": "together",
+    "test_sessions_that_end_leave_nothing": "ended",
     "test_cached_queries_are_sparks": "cached",
     "test_python_functions_of_clients": "functions",
     "test_artifacts_of_clients": "artifacts",
@@ -53,6 +57,7 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 _PROGRAMS = Path(__file__).parent
+_SESSION = "org.apache.spark.sql.classic.SparkSession"
 
 
 class Server:
@@ -285,6 +290,22 @@ def test_clients_at_once(served: dict[str, Any]) -> None:
 
 
 @pytest.mark.extra
+def test_sessions_that_end_leave_nothing(server: Server, served: dict[str, Any]) -> None:
+    jcmd = Path(os.environ["JAVA_HOME"]) / "bin" / "jcmd"
+    if not jcmd.exists():
+        pytest.skip("no jcmd: this is a JRE")
+    (java,) = [process for process in descendants(server.pid) if is_java(process)]
+    deadline, sessions = time.monotonic() + 30.0, math.inf
+    while sessions >= served["ended"]["count"] and time.monotonic() < deadline:
+        subprocess.run([jcmd, str(java), "GC.run"], check=True, capture_output=True)
+        counts = subprocess.run(
+            [jcmd, str(java), "GC.class_histogram"], check=True, capture_output=True, text=True
+        ).stdout.splitlines()
+        sessions = sum(int(line.split()[1]) for line in counts if line.split()[3:4] == [_SESSION])
+    assert 0 < sessions < served["ended"]["count"]
+
+
+@pytest.mark.extra
 def test_cached_queries_are_sparks(served: dict[str, Any]) -> None:
     assert served["cached"] == {"plan": True, "island in cache": False, "rows": 10}
 
@@ -357,3 +378,14 @@ def test_a_server_without_gpujoin(tmp_path: Path) -> None:
     assert "gpujoin connect-server" in found["metrics"]
     assert found["joins"] == [["inner", "spark"]]
     assert "sizes are unknown" in found["auto"]
+
+
+@pytest.mark.extra
+def test_a_port_that_is_taken(server: Server) -> None:
+    port = server.address.rpartition(":")[2]
+    run = subprocess.run(
+        [sys.executable, "-m", "gpujoin", "connect-server", "--host=127.0.0.1", f"--port={port}", "--master=local[1]"],
+        capture_output=True, text=True, timeout=600, env=server.environment, cwd=server.folder,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "gpujoin: Spark does not start with master 'local[1]': " in run.stderr
