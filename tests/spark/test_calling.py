@@ -383,6 +383,12 @@ def test_results_that_cannot_be_converted_here_are_no_error_of_the_function(monk
     assert not isinstance(raised.value, PythonFunctionError)
 
 
+def test_a_function_of_groups_is_not_read_where_there_are_none() -> None:
+    node = of_rows(totals, ExchangeSource(0, KEYED.schema), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF, (0,))
+    node = dataclasses.replace(node, function=b"no function")
+    assert list(run(node, {0: [KEYED.slice(0, 0)]}, caller=PySparkCaller(0))) == []
+
+
 def test_a_function_of_groups_is_given_the_key() -> None:
     node = of_rows(totals_of_key, ConstantTable.from_batch(KEYED), PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF, (0,))
     rows = pa.Table.from_batches(run(node, caller=PySparkCaller(0)))

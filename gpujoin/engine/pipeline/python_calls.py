@@ -66,18 +66,18 @@ class CallingRun:
         rows: Iterator[pa.RecordBatch]
         if isinstance(node, PythonAggregate):
             inputs = _inputs_of_groups(node, groups(node.keys), pending)
-            results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings)
+            results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings, without_input=False)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         elif isinstance(node, PythonWindow):
             inputs = _inputs_of_windows(node, groups(node.keys, node.order), pending)
-            results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings)
+            results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings, without_input=False)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         elif isinstance(node, PythonCogroups):
             inputs = _cogroups(node, pieces, backend, piece_bytes)
-            rows = self._results(partial(self._caller.of_cogroups, node), inputs, node.settings)
+            rows = self._results(partial(self._caller.of_cogroups, node), inputs, node.settings, without_input=False)
         elif isinstance(node, PythonRows) and node.keys is not None:
             inputs = groups(node.keys)
-            rows = self._results(partial(self._caller.of_groups, node), inputs, node.settings)
+            rows = self._results(partial(self._caller.of_groups, node), inputs, node.settings, without_input=False)
         elif isinstance(node, PythonRows):
             inputs = _batches(node, pieces, backend, piece_bytes)
             rows = self._results(partial(self._caller.rows, node), inputs, node.settings)
@@ -101,13 +101,18 @@ class CallingRun:
         call: Callable[[Iterator[Any]], Iterator[pa.RecordBatch]],
         inputs: Iterator[Any],
         settings: PythonSettings,
+        *,
+        without_input: bool = True,
     ) -> Iterator[pa.RecordBatch]:
         """Call functions; an error of theirs is told apart from one in computing the rows that they are given.
 
-        The first rows are there before anything is called: what fails until then is tried again.
+        The first rows are there before anything is called: what fails until then is tried again. ``without_input``:
+        functions are called where there are none.
         """
         failed: list[BaseException] = []
         first = list(itertools.islice(inputs, 1))
+        if not first and not without_input:
+            return
         self._called = True
 
         def watched() -> Iterator[Any]:
