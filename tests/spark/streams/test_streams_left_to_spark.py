@@ -153,7 +153,7 @@ def test_several_joins_are_left_to_spark(sides: tuple[DataFrame, DataFrame]) -> 
     [
         (PROVIDER, HDFS, "its provider is not RocksDB", ReasonKind.UNSUPPORTED),
         ("spark.gpujoin.disable", "streams", "streams is switched off", ReasonKind.CONFIGURED),
-        ("spark.gpujoin.disable", "inner join", "inner_join is switched off", ReasonKind.CONFIGURED),
+        ("spark.gpujoin.disable", "left join", "left_join is switched off", ReasonKind.CONFIGURED),
         ("spark.gpujoin.enabled", "false", "spark.gpujoin.enabled", ReasonKind.CONFIGURED),
         ("spark.gpujoin.strategy", "spark", "Spark was asked for", ReasonKind.CONFIGURED),
     ],
