@@ -23,6 +23,7 @@ CALLS: dict[str, Callable[[SparkSession, DataFrame], Any]] = {
     "enable": lambda spark, frame: gpujoin.enable(spark),
     "explain": lambda spark, frame: gpujoin.explain(frame),
     "metrics": lambda spark, frame: gpujoin.metrics(frame),
+    "summary": lambda spark, frame: gpujoin.summary(spark),
     "profile": lambda spark, frame: gpujoin.profile(frame),
     "accelerate": lambda spark, frame: gpujoin.accelerate(frame),
     "gpu_join": lambda spark, frame: gpujoin.gpu_join(frame, frame, "id"),
