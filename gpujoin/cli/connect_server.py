@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import signal
 import sys
 import threading
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from gpujoin.cli.checks import import_check, require
-from gpujoin.cli.checks.software import java
+from gpujoin.cli.checks.software import default_settings, java
 from gpujoin.cli.session import key_value, start_session
 from gpujoin.errors import pip_install
 
@@ -55,17 +53,6 @@ def _port(text: str) -> int:
     return port
 
 
-def _configured_master() -> str:
-    """Give the master that ``spark-defaults.conf`` names; without one Spark runs in local mode."""
-    folder = os.environ.get("SPARK_CONF_DIR") or Path(os.environ.get("SPARK_HOME", "")) / "conf"
-    with contextlib.suppress(OSError):
-        for line in (Path(folder) / "spark-defaults.conf").read_text().splitlines():
-            name, _, value = line.strip().replace("=", " ", 1).partition(" ")
-            if name == _MASTER:
-                return value.strip()
-    return "local"
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Serve, and give the exit status: 1 if the application ended by itself. PySpark is imported only here."""
     require(import_check("pyspark", minimum="4.0", below="5", advice=pip_install("spark")), java())
@@ -81,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     for key, value in ((_ADDRESS, arguments.host), (_PORT, arguments.port)):
         if value is not None:
             settings[key] = str(value)
-    if (arguments.master or settings.get(_MASTER) or _configured_master()).startswith("local"):
+    if (arguments.master or settings.get(_MASTER) or default_settings()[1].get(_MASTER, "local")).startswith("local"):
         # Without it, workers run the first python3 on PATH, which need not be this environment's.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = start_session("gpujoin connect-server", arguments.master, settings)

@@ -40,6 +40,11 @@ def take(array: pa.Array, rows: pa.Array) -> pa.Array:
     return gathered if plain is array else in_type(gathered, array.type)
 
 
+def take_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """Gather rows of a batch; see :func:`take`."""
+    return pa.RecordBatch.from_arrays([take(column, rows) for column in batch.columns], schema=batch.schema)
+
+
 def buffer_bytes(data: pa.RecordBatch | pa.Table | pa.ChunkedArray | pa.Array) -> int:
     """Bytes of the buffers of Arrow data, as its ``nbytes`` counts them in PyArrow 26.
 

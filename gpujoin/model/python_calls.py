@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from gpujoin.model.expressions import Expression
 
 
+GROUPS_TOGETHER = 1024
+"""Results of at most so many groups become one batch; a concatenation of them takes less than one call."""
+ROWS_TOGETHER = 1 << 14
+"""Rows of groups that become one frame, or results that become one batch; more save nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class PythonCall(Structural):
     """One call, perhaps of a function of another one's result."""
@@ -76,6 +82,10 @@ class PythonSettings:
     """About as many bytes at most."""
     simplified_tracebacks: bool = True
     """Whether PySpark leaves its own frames out of the tracebacks of errors."""
+
+    def rows_at_a_time(self, batch: pa.RecordBatch) -> int:
+        """Give the most rows of a batch that a function is given at a time."""
+        return min(self.batch_rows, max(1, int(batch.num_rows * self.batch_bytes / max(1, batch.nbytes))))
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,8 +67,8 @@ class _Planned:
 class ApplicationSummary:
     """What became of the queries of an application, as far as they were planned here.
 
-    Those without a join, an aggregation, a window or a Python function are not. ``str()`` is text, notebooks show the
-    same.
+    Those without a join, an aggregation, a window, a Python function or a limit of an order are not. ``str()`` is text,
+    notebooks show the same.
     """
 
     here: int = 0

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gpujoin.errors import ConfigurationError, StreamStateError
-from gpujoin.model.hostgather import one_batch, own_bytes, take
+from gpujoin.model.hostgather import one_batch, own_bytes, take_rows
 from gpujoin.model.jointype import Side
 from gpujoin.model.layouts import in_type
 from gpujoin.streams.format import (
@@ -381,8 +381,7 @@ def rows_at(rows: pa.RecordBatch, which: Marks | Micros) -> pa.RecordBatch:
     positions = np.flatnonzero(which) if which.dtype == np.bool_ else which
     if len(positions) == rows.num_rows and which.dtype == np.bool_:
         return rows
-    indices = pa.array(positions)
-    return pa.RecordBatch.from_arrays([take(column, indices) for column in rows.columns], schema=rows.schema)
+    return take_rows(rows, pa.array(positions))
 
 
 def _of_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -365,7 +365,7 @@ def test_rows_of_more_bytes_than_a_batch_holds_are_cut_between_groups(
 
 
 def test_results_are_brought_together_up_to_some_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "_TOGETHER_BYTES", 100)
+    monkeypatch.setattr(calling, "_BYTES_TOGETHER", 100)
     batch = pa.RecordBatch.from_pydict({"x": [1.0] * 5})
     sizes = [each.num_rows for each in calling._together(iter([batch] * 64), lambda schema: None)]
     assert sum(sizes) == 320

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gpujoin.engine.keys import KeyCodec
 from gpujoin.errors import GpuJoinError, PythonFunctionError, RelationError
-from gpujoin.model.hostgather import own_bytes, row_bytes, take
+from gpujoin.model.hostgather import own_bytes, row_bytes, take_rows
 from gpujoin.model.jointype import JoinType, Side
 from gpujoin.model.python_calls import GroupedRows, PythonAggregate, PythonCogroups, PythonRows, PythonWindow
 from gpujoin.model.spec import JoinSpec, KeyPair, NullEquality
@@ -64,12 +64,11 @@ class CallingRun:
 
         inputs: Iterator[Any]
         rows: Iterator[pa.RecordBatch]
-        if isinstance(node, PythonAggregate):
-            inputs = _inputs_of_groups(node, groups(node.keys), pending)
-            results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings, without_input=False)
-            rows = (batch for result in results for batch in _beside(node, pending, result))
-        elif isinstance(node, PythonWindow):
-            inputs = _inputs_of_windows(node, groups(node.keys, node.order), pending)
+        if isinstance(node, (PythonAggregate, PythonWindow)):
+            if isinstance(node, PythonAggregate):
+                inputs = _inputs_of_groups(node, groups(node.keys), pending)
+            else:
+                inputs = _inputs_of_windows(node, groups(node.keys, node.order), pending)
             results = self._results(partial(self._caller.of_inputs, node), inputs, node.settings, without_input=False)
             rows = (batch for result in results for batch in _beside(node, pending, result))
         elif isinstance(node, PythonCogroups):
@@ -239,20 +238,15 @@ def _row_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
 def _gather(batches: list[pa.RecordBatch], places: npt.NDArray[np.int64]) -> pa.RecordBatch:
     """Gather rows of batches by their places in all of them."""
     if len(batches) == 1:
-        return _take_rows(batches[0], places)
+        return take_rows(batches[0], pa.array(places))
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
     of_batch = np.searchsorted(starts, places, "right") - 1
     by_batch = np.argsort(of_batch, kind="stable")
-    parts = [_take_rows(batch, places[of_batch == n] - starts[n]) for n, batch in enumerate(batches)]
+    parts = [take_rows(batch, pa.array(places[of_batch == n] - starts[n])) for n, batch in enumerate(batches)]
     back = np.empty(len(places), np.int64)
     back[by_batch] = np.arange(len(places))
     columns = [pa.concat_arrays(each) for each in zip(*(part.columns for part in parts), strict=True)]
-    return _take_rows(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), back)
-
-
-def _take_rows(rows: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    row_numbers = pa.array(places)
-    return pa.RecordBatch.from_arrays([take(column, row_numbers) for column in rows.columns], schema=rows.schema)
+    return take_rows(pa.RecordBatch.from_arrays(columns, schema=batches[0].schema), pa.array(back))
 
 
 def _inputs_of_groups(
@@ -261,8 +255,8 @@ def _inputs_of_groups(
     """Give what the functions of a node take, and keep the keys of the groups."""
     for each in groups:
         keys = each.rows.select(list(node.keys))
-        first = np.array(each.bounds[:-1])
-        pending.append(_take_rows(keys, first) if node.keys else keys.slice(0, len(first)))
+        first = pa.array(each.bounds[:-1], pa.int64())
+        pending.append(take_rows(keys, first) if node.keys else keys.slice(0, len(first)))
         yield GroupedRows(each.rows.select(list(node.inputs)), each.bounds)
 
 
@@ -291,8 +285,7 @@ def _inputs(
 
 def _parts(batch: pa.RecordBatch, settings: PythonSettings) -> Iterator[pa.RecordBatch]:
     """Cut a batch into slices of at most some rows, of about some bytes at most."""
-    by_size = max(1, int(batch.num_rows * settings.batch_bytes / max(1, batch.nbytes)))
-    length = min(settings.batch_rows, by_size)
+    length = settings.rows_at_a_time(batch)
     for start in range(0, batch.num_rows, length):
         yield batch.slice(start, length)
 

@@ -32,6 +32,7 @@ from gpujoin.spark.api.frames import FrameInput, FrameJoin
 from gpujoin.spark.catalyst.joins import join_type_called
 from gpujoin.spark.jvm.gateway import plan_text
 from gpujoin.spark.jvm.rewrite import MARK
+from gpujoin.spark.settings import disabled_reason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -120,7 +121,7 @@ def join(
         return native
 
     if not options.enabled:
-        return leave(Reason(ReasonKind.CONFIGURED, "settings", "gpujoin is switched off", "spark.gpujoin.enabled"))
+        return leave(disabled_reason())
     using = _using_columns(left, right, names, kind, conf)
     if isinstance(using, Reason):
         return leave(using)

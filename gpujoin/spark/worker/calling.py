@@ -16,7 +16,7 @@ import pyarrow.types as pat
 from pyspark.util import PythonEvalType
 
 from gpujoin.errors import GpuJoinError
-from gpujoin.model.python_calls import GroupedRows
+from gpujoin.model.python_calls import GROUPS_TOGETHER, ROWS_TOGETHER, GroupedRows
 from gpujoin.spark.shuffle.scattering import conform
 
 if TYPE_CHECKING:
@@ -40,11 +40,8 @@ if TYPE_CHECKING:
 
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 """Layouts that say the same: PySpark gives one where another is declared (`SQL_GROUPED_AGG_PANDAS_ITER_UDF`)."""
-_TOGETHER = 1024
-"""Results of at most so many groups are brought together; a concatenation of them takes less than one call."""
-_TOGETHER_ROWS = 1 << 14
-_TOGETHER_BYTES = 1 << 24
-"""Offsets of texts and lists reach to many times as many."""
+_BYTES_TOGETHER = 1 << 24
+"""Bytes of results that become one batch: far fewer than 32-bit offsets of texts and lists reach to."""
 
 
 class PySparkCaller:
@@ -189,8 +186,7 @@ def _batches_of(
     rows = _conformed(groups.rows, schema)
     if form is not None:
         rows = form(rows)
-    by_size = max(1, int(rows.num_rows * settings.batch_bytes / max(1, rows.nbytes)))
-    length = min(settings.batch_rows, by_size)
+    length = settings.rows_at_a_time(rows)
     for start, end in itertools.pairwise(groups.bounds):
         yield _slices(rows, start, end, length)
 
@@ -215,9 +211,9 @@ def _together(batches: Iterator[pa.RecordBatch], check: Callable[[pa.Schema], No
         buffered.append(batch)
         rows += batch.num_rows
         nbytes += batch.nbytes
-        if len(buffered) >= most or rows >= _TOGETHER_ROWS or nbytes >= _TOGETHER_BYTES:
+        if len(buffered) >= most or rows >= ROWS_TOGETHER or nbytes >= _BYTES_TOGETHER:
             yield _concatenated(buffered)
-            buffered, rows, nbytes, most = [], 0, 0, min(2 * most, _TOGETHER)
+            buffered, rows, nbytes, most = [], 0, 0, min(2 * most, GROUPS_TOGETHER)
     if buffered:
         yield _concatenated(buffered)
 

@@ -26,15 +26,13 @@ import pyarrow as pa
 import pyarrow.types as pat
 from pyspark.sql import types as t
 
+from gpujoin.model.python_calls import GROUPS_TOGETHER, ROWS_TOGETHER
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpujoin.model.python_calls import GroupedRows
 
-_ROWS_TOGETHER = 1 << 14
-"""Rows of groups that become one frame, or results that become one batch; more save nothing."""
-_GROUPS_TOGETHER = 1024
-"""Results of at most so many groups become one batch."""
 _ELEMENTWISE = (pat.is_floating, pat.is_string, pat.is_large_string, pat.is_date32, pat.is_timestamp, pat.is_decimal)
 """Types whose columns, with nulls or without, PySpark gives pandas in one type, value by value."""
 _NUMBERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.BooleanType)
@@ -84,7 +82,7 @@ class FrameFunction:
         bounds = groups.bounds
         first = 0
         while first < len(bounds) - 1:
-            last = max(first + 1, bisect_right(bounds, bounds[first] + _ROWS_TOGETHER) - 1)
+            last = max(first + 1, bisect_right(bounds, bounds[first] + ROWS_TOGETHER) - 1)
             yield from self._frames_of(groups.rows, bounds[first : last + 1])
             first = last
 
@@ -184,8 +182,8 @@ class _Results:
             values.append(column)
         self._frames.append(frame)
         self._rows += len(frame)
-        if len(self._frames) >= self._most or self._rows >= _ROWS_TOGETHER:
-            self._most = min(2 * self._most, _GROUPS_TOGETHER)
+        if len(self._frames) >= self._most or self._rows >= ROWS_TOGETHER:
+            self._most = min(2 * self._most, GROUPS_TOGETHER)
             yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:

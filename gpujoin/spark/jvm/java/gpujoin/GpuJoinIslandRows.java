@@ -3,7 +3,6 @@ package gpujoin;
 import java.util.ArrayList;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.rdd.RDD;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.CodegenSupport;

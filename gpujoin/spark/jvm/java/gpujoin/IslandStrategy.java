@@ -13,7 +13,6 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.RDDScanExec;
 import org.apache.spark.sql.execution.SparkStrategy;
-import org.apache.spark.sql.execution.python.MapInArrowExec;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
